@@ -1,0 +1,1 @@
+"""Data sets, tables, partitions and synthetic generators."""

@@ -1,0 +1,90 @@
+"""Every client's examples, held contiguously: the one shape in which data reach a Problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.errors import FedkinError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All clients' examples one after the other; client i owns rows offsets[i]:offsets[i+1]."""
+
+    x: Tensor
+    y: Tensor
+    offsets: Tensor
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Any, Any]]) -> Examples:
+        """Join one (x, y) pair of arrays per client."""
+        xs = [torch.as_tensor(x) for x, _ in parts]
+        ys = [torch.as_tensor(y) for _, y in parts]
+        for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            if len(x) != len(y):
+                raise FedkinError(f"client {i} has {len(x)} inputs but {len(y)} targets")
+        sizes = torch.tensor([0] + [len(y) for y in ys])
+        return cls(torch.cat(xs), torch.cat(ys), sizes.cumsum(0))
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many examples each client has."""
+        return self.offsets.diff()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> tuple[Tensor, Tensor]:
+        rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+        return self.x[rows], self.y[rows]
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """Clients with their training, validation (possibly empty) and test examples.
+
+    `num_classes` is None for regression. `groups` holds the planted group of every
+    client where the generator knows it; `columns` other facts per client (a device's
+    capacity, a site's region); `notes` what was noticed while reading, for the user.
+    """
+
+    train: Examples
+    test: Examples
+    num_classes: int | None
+    validation: Examples | None = None
+    names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    groups: Tensor | None = None
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(str(i) for i in range(len(self.train))))
+        if len(self.train) == 0:
+            raise FedkinError("there are no clients: give at least one client's data")
+        if not len(self.train) == len(self.test) == len(self.names):
+            raise FedkinError(
+                f"{len(self.train)} clients have training data, {len(self.test)} test data "
+                f"and {len(self.names)} names; these numbers must be equal"
+            )
+        empty = [n for n, size in zip(self.names, self.train.sizes.tolist(), strict=True) if not size]
+        if empty:
+            raise FedkinError(
+                f"client '{empty[0]}' has no training data"
+                + (f" (and {len(empty) - 1} more)" if len(empty) > 1 else "")
+                + "; remove it or give it data"
+            )
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.train)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[1:])
