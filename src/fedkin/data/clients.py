@@ -50,7 +50,8 @@ class ClientData:
 
     `num_classes` is None for regression. `groups` holds the planted group of every
     client where the generator knows it; `columns` other facts per client (a device's
-    capacity, a site's region); `notes` what was noticed while reading, for the user.
+    capacity, a site's region); `notes` what was noticed while reading, for the user;
+    `global_test` the whole official test set where there is one, for judging one global model.
     """
 
     train: Examples
@@ -62,6 +63,7 @@ class ClientData:
     groups: Tensor | None = None
     columns: dict[str, list[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    global_test: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -73,7 +75,9 @@ class ClientData:
                 f"{len(self.train)} clients have training data, {len(self.test)} test data "
                 f"and {len(self.names)} names; these numbers must be equal"
             )
-        empty = [n for n, size in zip(self.names, self.train.sizes.tolist(), strict=True) if not size]
+        empty = [
+            n for n, size in zip(self.names, self.train.sizes.tolist(), strict=True) if not size
+        ]
         if empty:
             raise FedkinError(
                 f"client '{empty[0]}' has no training data"

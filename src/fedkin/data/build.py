@@ -1,0 +1,261 @@
+"""From a pool of samples to clients: deal, split, shift, scale."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from fedkin.data import partition as deal
+from fedkin.data.clients import ClientData, Examples
+from fedkin.data.config import DataConfig
+from fedkin.data.partition import Rows
+from fedkin.data.pool import Array, Pool
+from fedkin.data.shift import permute_labels, rotate, shift_groups
+from fedkin.data.split import deal_test, split, take
+from fedkin.errors import FedkinError
+
+PARTITION, TEST, VALIDATION, CAPS, SHIFT = range(1, 6)  # 0 is the generators' own stream
+
+
+def stream(seed: int, purpose: int) -> np.random.Generator:
+    """Random numbers of their own for each purpose: a new test split deals the same clients."""
+    return np.random.default_rng([seed, purpose])
+
+
+def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
+    """Clients with training, validation and test examples, the same for the same seed.
+
+    With an official test set (and `official_test`) the partition deals the training
+    samples, and each client's test samples come from the official ones in the same class
+    shares, so that a personal model is judged on its own client's distribution;
+    `global_test` keeps the whole. Otherwise each client's own samples are split.
+    """
+    if pool.test is not None and not config.official_test:
+        pool = _pooled(pool)
+    notes = list(pool.notes)
+    strata = pool.y if pool.num_classes is not None else np.zeros(len(pool.y), dtype=np.int64)
+    parts, names, groups = _partition(pool, config, seed, notes)
+
+    rng = stream(seed, TEST)
+    if pool.test is None:
+        assert config.test_fraction is not None
+        pairs = [split(rows, strata, config.test_fraction, rng) for rows in parts]
+        train, test = [kept for kept, _ in pairs], [held for _, held in pairs]
+        test_strata = strata
+    else:
+        train = parts
+        test_strata = pool.test[1] if pool.num_classes is not None else np.zeros(len(pool.test[1]))
+        test = _official(pool, parts, strata, test_strata.astype(np.int64), config, rng)
+
+    rng = stream(seed, VALIDATION)
+    pairs = [split(rows, strata, config.validation_fraction, rng) for rows in train]
+    train, validation = [kept for kept, _ in pairs], [held for _, held in pairs]
+    rng = stream(seed, CAPS)
+    train = _capped(train, strata, config.train_per_client, rng)
+    test = _capped(test, test_strata, config.test_per_client, rng)
+
+    x = pool.x
+    if callable(x):
+        x, more = x(np.concatenate(train))
+        notes += more
+    test_x, test_y = pool.test if pool.test is not None else (x, pool.y)
+    sets = [
+        _gather(x, pool.y, train),
+        _gather(x, pool.y, validation),
+        _gather(test_x, test_y, test),
+        _gather(test_x, test_y, [np.arange(len(test_y))] if pool.test is not None else []),
+    ]
+    groups = _shift(sets[:3], [train, validation, test], pool.num_classes, config, seed, groups)
+    _scale(sets, config, tabular=callable(pool.x))
+    examples = [
+        _examples(s, rows) for s, rows in zip(sets[:3], (train, validation, test), strict=True)
+    ]
+    return ClientData(
+        train=examples[0],
+        validation=examples[1] if config.validation_fraction > 0 else None,
+        test=examples[2],
+        num_classes=pool.num_classes,
+        names=names,
+        class_names=pool.class_names,
+        groups=None if groups is None else torch.from_numpy(groups),
+        notes=tuple(notes),
+        global_test=_tensors(*sets[3]) if pool.test is not None else None,
+    )
+
+
+def _pooled(pool: Pool) -> Pool:
+    assert pool.test is not None
+    assert not callable(pool.x)  # tables come without an official test set
+    clients = pool.clients
+    if clients is not None:
+        missing = np.full(len(pool.test[1]), -1)
+        clients = np.concatenate(
+            [clients, pool.test_clients if pool.test_clients is not None else missing]
+        )
+    return Pool(
+        np.concatenate([pool.x, pool.test[0]]),
+        np.concatenate([pool.y, pool.test[1]]),
+        pool.num_classes,
+        pool.class_names,
+        clients,
+        pool.client_names,
+        pool.groups,
+        notes=pool.notes,
+    )
+
+
+def _partition(
+    pool: Pool, config: DataConfig, seed: int, notes: list[str]
+) -> tuple[list[Rows], tuple[str, ...], Rows | None]:
+    """Each client's rows, name and planted group."""
+    scheme = config.partition
+    if scheme is None:
+        scheme = "column" if pool.clients is not None else "dirichlet"
+        if scheme == "dirichlet" and pool.num_classes is None:
+            scheme = "iid"
+    if scheme == "column":
+        return _by_column(pool, config, notes)
+    if pool.num_classes is None and scheme in ("dirichlet", "classes", "shards"):
+        raise FedkinError(
+            f"partition '{scheme}' needs classes but the target is a number; "
+            "use iid, powerlaw or column"
+        )
+    n, rng, least = config.num_clients or 20, stream(seed, PARTITION), config.min_per_client
+    match scheme:
+        case "iid":
+            parts = deal.iid(pool.y, n, rng)
+        case "dirichlet":
+            parts = deal.dirichlet(pool.y, n, config.alpha, rng, least)
+        case "classes":
+            power = config.size_power or 0.0
+            parts = deal.by_classes(pool.y, n, config.classes_per_client, rng, power)
+        case "shards":
+            parts = deal.shards(pool.y, n, config.shards_per_client, rng)
+        case "powerlaw":
+            power = 1.0 if config.size_power is None else config.size_power
+            parts = deal.powerlaw(pool.y, n, power, rng, least)
+    for client, rows in enumerate(parts):
+        if len(rows) < (least or 1):
+            raise FedkinError(
+                f"client '{client}' has {len(rows)} samples, fewer than {least or 1}; "
+                "lower num_clients or min_per_client"
+            )
+    return parts, tuple(str(i) for i in range(n)), None
+
+
+def _by_column(
+    pool: Pool, config: DataConfig, notes: list[str]
+) -> tuple[list[Rows], tuple[str, ...], Rows | None]:
+    if pool.clients is None:
+        raise FedkinError(
+            f"partition 'column' needs to know each sample's client but the data '{config.name}' "
+            "do not say; choose another partition"
+        )
+    names = pool.client_names
+    if config.num_clients not in (None, len(names)):
+        raise FedkinError(
+            f"num_clients is {config.num_clients} but the data have {len(names)} clients; "
+            "leave num_clients out"
+        )
+    parts = deal.by_column(pool.clients, len(names))
+    small = [i for i, rows in enumerate(parts) if len(rows) < (config.min_per_client or 0)]
+    if len(small) == len(parts):
+        raise FedkinError(f"no client has {config.min_per_client} samples; lower min_per_client")
+    if small:
+        notes.append(
+            f"{len(small)} clients with fewer than {config.min_per_client} samples were left out: "
+            + ", ".join(names[i] for i in small[:5])
+            + (", ..." if len(small) > 5 else "")
+        )
+    kept = np.setdiff1d(np.arange(len(names)), small)
+    groups = None if pool.groups is None else pool.groups[kept]
+    return [parts[i] for i in kept], tuple(names[i] for i in kept), groups
+
+
+def _official(
+    pool: Pool,
+    parts: list[Rows],
+    strata: Array,
+    test_strata: Rows,
+    config: DataConfig,
+    rng: np.random.Generator,
+) -> list[Rows]:
+    own = config.partition in (None, "column") and pool.test_clients is not None
+    if not own:
+        return deal_test(parts, strata, test_strata, rng)
+    assert pool.test_clients is not None
+    assert pool.clients is not None
+    # Clients may have been left out above: find the remaining ones' numbers by their rows.
+    theirs = deal.by_column(pool.test_clients, len(pool.client_names))
+    return [theirs[pool.clients[rows[0]]] if len(rows) else rows for rows in parts]
+
+
+def _capped(
+    parts: list[Rows], labels: Array, cap: int | None, rng: np.random.Generator
+) -> list[Rows]:
+    if cap is None:
+        return parts
+    return [rows[take(labels[rows], cap, rng)] for rows in parts]
+
+
+def _gather(x: Array, y: Array, parts: list[Rows]) -> tuple[Array, Array]:
+    """The rows of all clients one after the other, as float32 (pixels in [0, 1])."""
+    rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    values = x[rows].astype(np.float32)
+    if x.dtype == np.uint8:
+        values /= 255
+    return values, y[rows]
+
+
+def _shift(
+    sets: list[tuple[Array, Array]],
+    parts: list[list[Rows]],
+    num_classes: int | None,
+    config: DataConfig,
+    seed: int,
+    groups: Rows | None,
+) -> Rows | None:
+    """Turn images and permute labels of the clients' groups, in place; the groups, if any."""
+    turns, permutations = config.rotation_groups or 1, config.label_groups or 1
+    if turns * permutations == 1:
+        return groups
+    turn, permutation, joint = shift_groups(len(parts[0]), turns, permutations)
+    maps = permute_labels(num_classes, permutations, stream(seed, SHIFT))
+    for (x, y), rows in zip(sets, parts, strict=True):
+        ends = np.cumsum([len(r) for r in rows])
+        for client, end in enumerate(ends):
+            own = slice(end - len(rows[client]), end)
+            x[own] = rotate(x[own], 360.0 * turn[client] / turns)
+            if permutation[client]:
+                y[own] = maps[permutation[client]][y[own]]
+    return joint
+
+
+def _scale(sets: list[tuple[Array, Array]], config: DataConfig, tabular: bool) -> None:
+    """Standardise (fitted on the training data) and bring to unit norm, in place.
+
+    Tables have been standardised, numbers only, while they were encoded.
+    """
+    if config.standardise and not tabular:
+        mean = sets[0][0].mean(0, dtype=np.float64)
+        deviation = sets[0][0].std(0, dtype=np.float64)
+        deviation[deviation < 1e-8] = 1.0
+        for x, _ in sets:
+            x -= mean.astype(np.float32)
+            x /= deviation.astype(np.float32)
+    if config.unit_norm:
+        for x, _ in sets:
+            flat = x.reshape(len(x), math.prod(x.shape[1:]))
+            norms = np.linalg.norm(flat, axis=1, keepdims=True)
+            flat /= np.where(norms > 0, norms, 1)
+
+
+def _tensors(x: Array, y: Array) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def _examples(values: tuple[Array, Array], parts: list[Rows]) -> Examples:
+    offsets = torch.tensor([0] + [len(rows) for rows in parts]).cumsum(0)
+    return Examples(*_tensors(*values), offsets)

@@ -1,0 +1,180 @@
+"""The `[data]` table of a run: which data, how they are dealt to clients, how they are split."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
+
+from fedkin.errors import FedkinError, unknown
+
+Partition = Literal["iid", "dirichlet", "classes", "shards", "powerlaw", "column"]
+Task = Literal["auto", "classification", "regression"]
+
+IMAGES: dict[str, Any] = {"num_clients": 20, "partition": "dirichlet"}
+PLANTED: dict[str, Any] = {"partition": "column"}  # the generator itself makes the clients
+
+# What each data set puts in place of a value the user left out.
+DATASETS: dict[str, dict[str, Any]] = {
+    "digits": IMAGES,
+    "rotated-digits": {
+        "num_clients": 24,
+        "partition": "iid",
+        "rotation_groups": 4,
+        "test_fraction": 1 / 3,
+    },
+    "perm-synthetic": PLANTED | {"num_clients": 50, "samples": 500, "dim": 60},
+    "pfedkm-synthetic": PLANTED | {"num_clients": 60, "dim": 60},
+    "synthetic": PLANTED | {"num_clients": 30, "dim": 60, "test_fraction": 0.1},
+    "linear": PLANTED | {"num_clients": 20, "samples": 100, "dim": 10, "spread": 1.0},
+    "unified-synthetic": PLANTED
+    | {"num_clients": 20, "samples": 1250, "dim": 15, "spread": 0.3, "test_fraction": 0.2},
+    "unified-ws": PLANTED
+    | {"num_clients": 20, "samples": 1250, "dim": 15, "spread": 10.0, "test_fraction": 0.2},
+    "mnist": IMAGES,
+    "fashion-mnist": IMAGES,
+    "kmnist": IMAGES,
+    "emnist": IMAGES | {"subset": "balanced"},
+    "cifar10": IMAGES,
+    "cifar100": IMAGES,
+    "images": IMAGES,
+    "npz": {},
+    "csv": {},
+    "parquet": {},
+    "hf": {},
+}
+COMMON: dict[str, Any] = {"test_fraction": 0.25, "rotation_groups": 1, "label_groups": 1}
+SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".npz": "npz", ".zip": "images"}
+
+
+class DataConfig(BaseModel):
+    """Everything needed to make the clients' data; with a seed it names them bit for bit.
+
+    A value left out (None) takes the data set's own default: see `resolved`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: str = Field(
+        "rotated-digits",
+        description="data set (digits, mnist, cifar10, perm-synthetic, ...), kind of file "
+        "(images, npz, csv, parquet, hf), or directly a .csv, .parquet, .npz or .zip file",
+    )
+    path: str | None = Field(
+        None, description="file or folder to read; for hf the data set's name on the hub"
+    )
+    data_dir: str | None = Field(
+        None, description="folder with known data sets, searched before FEDKIN_DATA and the cache"
+    )
+    subset: str | None = Field(
+        None, description="EMNIST split (balanced, letters, ...) or Hugging Face configuration"
+    )
+    num_clients: int | None = Field(None, ge=1, description="number of clients")
+    partition: Partition | None = Field(
+        None,
+        description="how samples are dealt: iid, dirichlet, classes, shards, powerlaw, column "
+        "(default: column where the clients are known, otherwise dirichlet)",
+    )
+    alpha: float = Field(
+        0.5, gt=0, description="Dirichlet concentration: small is skewed, large is even"
+    )
+    classes_per_client: int = Field(2, ge=1, description="classes per client (partition classes)")
+    shards_per_client: int = Field(2, ge=1, description="shards per client (partition shards)")
+    size_power: float | None = Field(
+        None,
+        ge=0,
+        description="client sizes fall as rank^-power (partitions powerlaw, default 1, and "
+        "classes, default 0: equal)",
+    )
+    min_per_client: int | None = Field(
+        None,
+        ge=1,
+        description="fewest samples a client may have before the split (default 10 where the data "
+        "suffice); with partition column smaller clients are left out",
+    )
+    train_per_client: int | None = Field(
+        None, ge=1, description="at most this many training samples per client"
+    )
+    test_per_client: int | None = Field(
+        None, ge=1, description="at most this many test samples per client"
+    )
+    official_test: bool = Field(
+        True,
+        description="deal the set's official test samples in each client's class shares; "
+        "false: pool them with the others and split every client's own by test_fraction",
+    )
+    test_fraction: float | None = Field(
+        None, ge=0, lt=1, description="share of a client's samples kept for testing (default 0.25)"
+    )
+    validation_fraction: float = Field(
+        0.0, ge=0, lt=1, description="share of a client's training samples kept for validation"
+    )
+    rotation_groups: int | None = Field(
+        None, ge=1, description="feature shift: images of group g of k turned by g * 360/k degrees"
+    )
+    label_groups: int | None = Field(
+        None, ge=1, description="label shift: each group but the first permutes the labels"
+    )
+    client_column: str | None = Field(None, description="table column naming the client")
+    target_column: str | None = Field(None, description="table column to predict")
+    task: Task = Field("auto", description="what the target is: auto, classification, regression")
+    standardise: bool | None = Field(
+        None,
+        description="features to mean 0 and deviation 1 on the training data "
+        "(default: true for tables, false otherwise)",
+    )
+    unit_norm: bool = Field(False, description="then scale each sample to Euclidean norm 1")
+    samples: int | None = Field(None, ge=2, description="generators: samples per client")
+    dim: int | None = Field(None, ge=1, description="generators: number of features")
+    synthetic_a: float = Field(
+        0.5, ge=0, description="synthetic(a, b): how much the clients' models differ"
+    )
+    synthetic_b: float = Field(
+        0.5, ge=0, description="synthetic(a, b): how much the clients' inputs differ"
+    )
+    spread: float | None = Field(
+        None, ge=0, description="unified and linear generators: how much the clients' models differ"
+    )
+    noise: float = Field(0.1, ge=0, description="linear generator: deviation of the noise on y")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, dict) and isinstance(values.get("name"), str):
+            values = _named(values)
+        try:
+            config = build(values)
+        except ValidationError as error:
+            raise _sentence(error) from None
+        if config.name not in DATASETS:
+            raise unknown("data set", config.name, DATASETS)
+        return config
+
+    def resolved(self) -> DataConfig:
+        """The same configuration with the data set's defaults in place of what was left out."""
+        defaults = COMMON | DATASETS[self.name]
+        missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
+        return self.model_copy(update=missing)
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """`name = "patients.csv"` is short for `name = "csv", path = "patients.csv"`."""
+    kind = SUFFIXES.get(Path(values["name"]).suffix.lower())
+    if kind is None or values.get("path") is not None:
+        return values
+    return values | {"name": kind, "path": values["name"]}
+
+
+def _sentence(error: ValidationError) -> FedkinError:
+    """The first thing pydantic found, in the user's words."""
+    first = error.errors()[0]
+    key, value = ".".join(map(str, first["loc"])), first["input"]
+    if first["type"] == "extra_forbidden":
+        return unknown("data key", key, DataConfig.model_fields)
+    if first["type"] == "literal_error":
+        return unknown(key, value, re.findall(r"'([^']+)'", first["ctx"]["expected"]))
+    reason = first["msg"].removeprefix("Input ").replace("a valid integer", "a whole number")
+    return FedkinError(f"data key '{key}' {reason}, but it is {value!r}")

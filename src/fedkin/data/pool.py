@@ -1,0 +1,102 @@
+"""What a reader or generator hands over: all samples together, before they are dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkin.data.partition import Rows
+from fedkin.errors import FedkinError
+
+Array = npt.NDArray[Any]
+Encoder = Callable[[Rows], tuple[Array, list[str]]]
+"""Features of all rows, and notes, from the rows that are training data (for tables)."""
+
+
+@dataclass
+class Pool:
+    """Samples `x`, `y`; their clients and an official test set where the source knows them.
+
+    `x` of type uint8 is pixels and becomes [0, 1]. `clients` numbers each row's client
+    (`client_names` says which that is), `groups` the planted group of each client.
+    """
+
+    x: Array | Encoder
+    y: Array
+    num_classes: int | None
+    class_names: tuple[str, ...] = ()
+    clients: Rows | None = None
+    client_names: tuple[str, ...] = ()
+    groups: Rows | None = None
+    test: tuple[Array, Array] | None = None
+    test_clients: Rows | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_clients(
+        cls, parts: Sequence[tuple[Array, Array]], num_classes: int | None, **known: Any
+    ) -> Pool:
+        """One (x, y) pair per client, joined."""
+        sizes = [len(y) for _, y in parts]
+        return cls(
+            np.concatenate([x for x, _ in parts]),
+            np.concatenate([y for _, y in parts]),
+            num_classes,
+            clients=np.repeat(np.arange(len(parts)), sizes),
+            client_names=known.pop("client_names", tuple(str(i) for i in range(len(parts)))),
+            **known,
+        )
+
+
+def encode_labels(values: Array) -> tuple[Array, int, tuple[str, ...]]:
+    """(labels from 0, number of classes, names where the labels had to be renumbered).
+
+    Whole numbers that already start at 0 stay as they are; anything else is numbered
+    in sorted order.
+    """
+    if values.dtype.kind in "iub" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if low == 0 and high < len(values):
+            return values.astype(np.int64), high + 1, ()
+    kinds, labels = np.unique(values, return_inverse=True)
+    return labels.astype(np.int64), len(kinds), tuple(str(kind) for kind in kinds)
+
+
+def decide_task(values: Array, task: str) -> str:
+    """Classification or regression: as asked, or by the look of the target.
+
+    Words, truth values and up to 20 different whole numbers are classes.
+    """
+    if task != "auto":
+        return task
+    if values.dtype.kind not in "iuf":
+        return "classification"
+    kinds = np.unique(values)
+    return (
+        "classification" if len(kinds) <= 20 and (kinds == np.round(kinds)).all() else "regression"
+    )
+
+
+def pixels(x: Array) -> Array:
+    """Images as [n, channels, height, width], from [n, h, w] or [n, h, w, channels] too."""
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3):
+        return np.moveaxis(x, -1, 1)
+    return x
+
+
+def finite(x: Array, where: str) -> None:
+    """Refuse features that are not numbers or not finite."""
+    if x.dtype.kind not in "iufb":
+        raise FedkinError(f"{where} has features of type {x.dtype}; give numbers")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise FedkinError(
+            f"{where} has a feature that is missing or infinite in row {row}; "
+            "fill or drop such rows"
+        )

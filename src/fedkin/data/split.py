@@ -1,0 +1,60 @@
+"""Each client's own rows divided into training, validation and test, class shares kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedkin.data.partition import Rows, apportion
+
+
+def take(labels: Rows, count: int, rng: np.random.Generator) -> Rows:
+    """`count` random positions in `labels`, each class with its share as nearly as possible."""
+    count = min(count, len(labels))
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    _, inverse, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    quota = apportion(sizes.astype(np.float64), count)
+    order = np.lexsort((rng.random(len(labels)), inverse))
+    starts = np.cumsum(sizes) - sizes
+    rank = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return np.sort(order[rank < np.repeat(quota, sizes)])
+
+
+def split(rows: Rows, labels: Rows, fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """(kept, held out) parts of `rows`: round(fraction * n) held out, class shares kept.
+
+    With two samples or more and a positive fraction neither part is empty; a single
+    sample is kept.
+    """
+    n = len(rows)
+    count = round(fraction * n)
+    if fraction > 0 and n > 0:
+        count = min(max(count, 1), n - 1)
+    held = np.zeros(n, dtype=bool)
+    held[take(labels[rows], count, rng)] = True
+    return rows[~held], rows[held]
+
+
+def deal_test(
+    train: list[Rows], labels: Rows, test_labels: Rows, rng: np.random.Generator
+) -> list[Rows]:
+    """Rows of an official test set for every client, in the class shares of its training rows.
+
+    Each class's test samples are divided among the clients in proportion to how many
+    training samples of that class they hold, so no test sample goes to two clients, with
+    one exception: a client too small to be given any takes one of its commonest class.
+    """
+    num_classes = 1 + max(int(labels.max()), int(test_labels.max()))
+    held = np.stack([np.bincount(labels[rows], minlength=num_classes) for rows in train])
+    parts: list[list[Rows]] = [[] for _ in train]
+    for c in range(num_classes):
+        rows = rng.permutation(np.flatnonzero(test_labels == c))
+        if len(rows) and held[:, c].any():
+            counts = apportion(held[:, c].astype(np.float64), len(rows))
+            for part, own in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
+                part.append(own)
+    dealt = [np.sort(np.concatenate(p)) if p else np.empty(0, dtype=np.int64) for p in parts]
+    for client, rows in enumerate(dealt):
+        if not len(rows):
+            dealt[client] = np.flatnonzero(test_labels == held[client].argmax())[:1]
+    return dealt
