@@ -59,86 +59,106 @@ class DataConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(
-        "rotated-digits",
+        default="rotated-digits",
         description="data set (digits, mnist, cifar10, perm-synthetic, ...), kind of file "
         "(images, npz, csv, parquet, hf), or directly a .csv, .parquet, .npz or .zip file",
     )
     path: str | None = Field(
-        None, description="file or folder to read; for hf the data set's name on the hub"
+        default=None, description="file or folder to read; for hf the data set's name on the hub"
     )
     data_dir: str | None = Field(
-        None, description="folder with known data sets, searched before FEDKIN_DATA and the cache"
+        default=None,
+        description="folder with known data sets, searched before FEDKIN_DATA and the cache",
     )
     subset: str | None = Field(
-        None, description="EMNIST split (balanced, letters, ...) or Hugging Face configuration"
+        default=None,
+        description="EMNIST split (balanced, letters, ...) or Hugging Face configuration",
     )
-    num_clients: int | None = Field(None, ge=1, description="number of clients")
+    num_clients: int | None = Field(default=None, ge=1, description="number of clients")
     partition: Partition | None = Field(
-        None,
+        default=None,
         description="how samples are dealt: iid, dirichlet, classes, shards, powerlaw, column "
         "(default: column where the clients are known, otherwise dirichlet)",
     )
     alpha: float = Field(
-        0.5, gt=0, description="Dirichlet concentration: small is skewed, large is even"
+        default=0.5, gt=0, description="Dirichlet concentration: small is skewed, large is even"
     )
-    classes_per_client: int = Field(2, ge=1, description="classes per client (partition classes)")
-    shards_per_client: int = Field(2, ge=1, description="shards per client (partition shards)")
+    classes_per_client: int = Field(
+        default=2, ge=1, description="classes per client (partition classes)"
+    )
+    shards_per_client: int = Field(
+        default=2, ge=1, description="shards per client (partition shards)"
+    )
     size_power: float | None = Field(
-        None,
+        default=None,
         ge=0,
         description="client sizes fall as rank^-power (partitions powerlaw, default 1, and "
         "classes, default 0: equal)",
     )
     min_per_client: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="fewest samples a client may have before the split (default 10 where the data "
         "suffice); with partition column smaller clients are left out",
     )
     train_per_client: int | None = Field(
-        None, ge=1, description="at most this many training samples per client"
+        default=None, ge=1, description="at most this many training samples per client"
     )
     test_per_client: int | None = Field(
-        None, ge=1, description="at most this many test samples per client"
+        default=None, ge=1, description="at most this many test samples per client"
     )
     official_test: bool = Field(
-        True,
+        default=True,
         description="deal the set's official test samples in each client's class shares; "
         "false: pool them with the others and split every client's own by test_fraction",
     )
     test_fraction: float | None = Field(
-        None, ge=0, lt=1, description="share of a client's samples kept for testing (default 0.25)"
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of a client's samples kept for testing (default 0.25)",
     )
     validation_fraction: float = Field(
-        0.0, ge=0, lt=1, description="share of a client's training samples kept for validation"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of a client's training samples kept for validation",
     )
     rotation_groups: int | None = Field(
-        None, ge=1, description="feature shift: images of group g of k turned by g * 360/k degrees"
+        default=None,
+        ge=1,
+        description="feature shift: images of group g of k turned by g * 360/k degrees",
     )
     label_groups: int | None = Field(
-        None, ge=1, description="label shift: each group but the first permutes the labels"
+        default=None, ge=1, description="label shift: each group but the first permutes the labels"
     )
-    client_column: str | None = Field(None, description="table column naming the client")
-    target_column: str | None = Field(None, description="table column to predict")
-    task: Task = Field("auto", description="what the target is: auto, classification, regression")
+    client_column: str | None = Field(default=None, description="table column naming the client")
+    target_column: str | None = Field(default=None, description="table column to predict")
+    task: Task = Field(
+        default="auto", description="what the target is: auto, classification, regression"
+    )
     standardise: bool | None = Field(
-        None,
+        default=None,
         description="features to mean 0 and deviation 1 on the training data "
         "(default: true for tables, false otherwise)",
     )
-    unit_norm: bool = Field(False, description="then scale each sample to Euclidean norm 1")
-    samples: int | None = Field(None, ge=2, description="generators: samples per client")
-    dim: int | None = Field(None, ge=1, description="generators: number of features")
+    unit_norm: bool = Field(default=False, description="then scale each sample to Euclidean norm 1")
+    samples: int | None = Field(default=None, ge=2, description="generators: samples per client")
+    dim: int | None = Field(default=None, ge=1, description="generators: number of features")
     synthetic_a: float = Field(
-        0.5, ge=0, description="synthetic(a, b): how much the clients' models differ"
+        default=0.5, ge=0, description="synthetic(a, b): how much the clients' models differ"
     )
     synthetic_b: float = Field(
-        0.5, ge=0, description="synthetic(a, b): how much the clients' inputs differ"
+        default=0.5, ge=0, description="synthetic(a, b): how much the clients' inputs differ"
     )
     spread: float | None = Field(
-        None, ge=0, description="unified and linear generators: how much the clients' models differ"
+        default=None,
+        ge=0,
+        description="unified and linear generators: how much the clients' models differ",
     )
-    noise: float = Field(0.1, ge=0, description="linear generator: deviation of the noise on y")
+    noise: float = Field(
+        default=0.1, ge=0, description="linear generator: deviation of the noise on y"
+    )
 
     @model_validator(mode="wrap")
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import ndimage
 
 from fedkin.data.partition import Rows
 from fedkin.data.pool import Array
@@ -34,6 +33,8 @@ def rotate(images: Array, degrees: float) -> Array:
         )
     if degrees % 90 == 0:
         return np.rot90(images, int(degrees // 90), axes=(2, 3))
+    from scipy import ndimage  # here: importing it takes a fifth of a second
+
     turned: Array = ndimage.rotate(images, degrees, axes=(3, 2), reshape=False, order=1)
     return turned
 

@@ -1,0 +1,94 @@
+"""python -m bench [rounds|scale|methods] [--json] [--compiled]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bench.workloads import WORKLOADS, Workload
+from fedkin.registry import methods
+
+Row = dict[str, Any]
+
+
+def seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def interleaved(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> Row:
+    """Medians of rounds run in turn, so that both see the same machine."""
+    threads = torch.get_num_threads()
+    ours(), theirs(), ours()
+    mine, other = [], []
+    for _ in range(rounds):
+        mine.append(seconds(ours))
+        torch.set_num_threads(threads)
+        other.append(seconds(theirs))
+    a, b = statistics.median(mine), statistics.median(other)
+    return {"ours_ms": 1e3 * a, "bare_ms": 1e3 * b, "ratio": a / b}
+
+
+def rounds(strategy: str) -> list[Row]:
+    """W1-W4: a FedAvg round against the bare loop."""
+    rows = []
+    for work in WORKLOADS:
+        target = work.compiled_target if strategy == "compiled" else work.target
+        if target is not None:
+            measured = interleaved(work.ours(strategy), work.bare(), 7)
+            rows.append({"workload": work.name, **measured, "target": target})
+    return rows
+
+
+def scale() -> list[Row]:
+    """A round's cost from 1,000 to 100,000 clients, and the memory it takes."""
+    rows = []
+    for clients in (1_000, 10_000, 100_000):
+        work = Workload("scale", WORKLOADS[3].module, (60,), clients, 10, 5, 0.0)
+        round_ = work.ours()
+        round_()
+        median = statistics.median(seconds(round_) for _ in range(5))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        rows.append({"clients": clients, "us_per_client": 1e6 * median / clients, "peak_gb": peak})
+    return rows
+
+
+def per_method() -> list[Row]:
+    """Each method's round on W1 against FedAvg's, per gradient."""
+    work, rows = WORKLOADS[0], []
+    for name, cls in methods().items():
+        options = {"lr": 0.01, "local_steps": work.steps} if hasattr(cls, "local_steps") else {}
+        ours, fedavg = work.ours(method=cls(**options)), work.ours()
+        measured = interleaved(ours, fedavg, 7)
+        more_work = ours.gradients_per_round() / fedavg.gradients_per_round()
+        per_gradient = measured["ratio"] / more_work
+        rows.append({"method": name, "ratio": measured["ratio"], "per_gradient": per_gradient})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("what", nargs="?", default="rounds", choices=("rounds", "scale", "methods"))
+    parser.add_argument("--json", action="store_true", help="print json instead of a table")
+    parser.add_argument("--strategy", default="auto", help="the embedded engine's strategy")
+    options = parser.parse_args()
+    work = {"rounds": lambda: rounds(options.strategy), "scale": scale, "methods": per_method}
+    found = work[options.what]()
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    print("  ".join(f"{name:>14}" for name in found[0]))
+    for row in found:
+        print("  ".join(f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values()))
+
+
+if __name__ == "__main__":
+    main()

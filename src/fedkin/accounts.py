@@ -1,0 +1,31 @@
+"""Exact accounting per client: bytes down and up, gradient evaluations, samples seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+COLUMNS = ("bytes_down", "bytes_up", "gradients", "samples")
+
+
+class Accounts:
+    """One row per client, one column per thing counted. Bytes are those of the tensors sent."""
+
+    def __init__(self, num_clients: int) -> None:
+        self.table = torch.zeros(num_clients, len(COLUMNS), dtype=torch.int64)
+
+    def add(self, clients: Tensor, down: int, up: int, gradients: Any, samples: Any) -> None:
+        rows = torch.empty(len(clients), len(COLUMNS), dtype=torch.int64)
+        rows[:, 0], rows[:, 1] = down, up
+        rows[:, 2], rows[:, 3] = torch.from_numpy(gradients), torch.from_numpy(samples)
+        self.table.index_add_(0, clients, rows)
+
+    def column(self, name: str) -> Tensor:
+        """One count for every client."""
+        return self.table[:, COLUMNS.index(name)]
+
+    def total(self, name: str) -> int:
+        """One count over all clients."""
+        return int(self.column(name).sum())

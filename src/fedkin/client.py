@@ -1,0 +1,256 @@
+"""What a step sees: one client, or a block of clients that behaves like one.
+
+Every tensor a step handles has one row per client in front (or a single row when
+it is the same for all), and a number per client is a column [B, 1]. A step that
+keeps to arithmetic on rows is right for one client and for a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin import rng
+from fedkin.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep_columns
+from fedkin.kernels import Kernel
+from fedkin.memory import Memory
+from fedkin.problem import Part, Problem
+
+State = tuple[Tensor, ...]
+
+
+class Client:
+    """A block of clients of one problem. Made by an engine, used by a step."""
+
+    def __init__(
+        self, problem: Problem, kernel: Kernel, who: Tensor, keys: rng.Bits, memory: Memory
+    ) -> None:
+        self.problem, self.kernel, self.who, self._memory = problem, kernel, who, memory
+        self._keys = keys
+        self._sizes: Ints = problem.train.sizes[who].numpy()
+        self._starts: Ints = problem.train.starts[who].numpy()
+        chooser = Passes if problem.reshuffle else Draws
+        self._chooser = chooser(rng.key(keys, "batch"), self._sizes, problem.batch_size)
+        self._position: Ints = np.zeros(len(who), np.int64)
+        self._active: Ints | None = None
+        self._drawn: dict[str, int] = {}
+        self._kept: dict[str, Tensor] = {}
+        self.gradients: Ints = np.zeros(len(who), np.int64)
+        self.samples: Ints = np.zeros(len(who), np.int64)
+
+    # what a client knows of itself -------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.who)
+
+    @property
+    def n(self) -> Tensor:
+        """Training examples, a column."""
+        return torch.from_numpy(self._sizes).to(self.problem.device)[:, None]
+
+    @property
+    def initial(self) -> Tensor:
+        """The model every client starts from."""
+        return self.problem.initial
+
+    def steps(self, local_steps: Any = None, local_epochs: Any = None) -> Any:
+        """How many steps the given local work means: a number, or a column where clients differ."""
+        if local_epochs is None:
+            return local_steps
+        per_pass = batches_per_pass(self._sizes, self.problem.batch_size)
+        if not isinstance(local_epochs, Tensor) and (per_pass == per_pass[0]).all():
+            return int(per_pass[0]) * local_epochs
+        column = torch.from_numpy(per_pass)[:, None]
+        return column.to(self.problem.device, self.problem.dtype) * local_epochs
+
+    def repeat(self, times: Any, update: Callable[..., Any], *state: Tensor) -> Any:
+        """Apply `state = update(*state)` `times` times; rows that are done stay as they are.
+
+        `times` is a number or a column. With one state tensor the result is that
+        tensor, otherwise a tuple.
+        """
+        if not isinstance(times, Tensor):
+            for _ in range(int(times)):
+                state = _as_state(update(*state))
+            return state[0] if len(state) == 1 else state
+        rounds = times.reshape(-1).expand(len(self)).numpy(force=True)
+        outer = self._active
+        for t in range(int(rounds.max(initial=0))):
+            active = (rounds > t).astype(np.int64)
+            active = active if outer is None else active * outer
+            self._active = None if active.all() else active
+            new = _as_state(update(*state))
+            state = new if self._active is None else self._choose(active, new, state)
+        self._active = outer
+        return state[0] if len(state) == 1 else state
+
+    def _choose(self, active: Ints, new: State, old: State) -> State:
+        mask = torch.from_numpy(active.astype(bool)).to(self.problem.device)
+        return tuple(
+            torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
+            for a, b in zip(new, old, strict=True)
+        )
+
+    # gradients ---------------------------------------------------------------------
+
+    def next_batch(self) -> Batch:
+        """The client's next minibatch."""
+        rows, real = self._chooser.at(self._position)
+        self._position = self._position + (1 if self._active is None else self._active)
+        part, rows = self.problem.train, rows + self._starts[:, None]
+        sizes: int | Ints = rows.shape[1]
+        w = None
+        if real is not None and not real.all():
+            sizes = real.sum(1)
+            w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
+            rows = np.minimum(rows, len(part.y) - 1)
+        return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes)
+
+    def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
+        """g_i(v): the gradient on a minibatch, the next one unless given."""
+        batch = batch or self.next_batch()
+        self._count(1, batch.sizes)
+        v = self._rows(v)
+        return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
+
+    def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The loss on a minibatch as a column, and its gradient."""
+        batch = batch or self.next_batch()
+        self._count(1, batch.sizes)
+        v = self._rows(v)
+        value, gradient = self.kernel.value_and_grad(v, batch.x, batch.y, batch.w)
+        return self._with_l2_value(v, value), self._with_l2(v, gradient)
+
+    def loss(self, v: Tensor, batch: Batch | None = None) -> Tensor:
+        """The loss on a minibatch, a column."""
+        batch = batch or self.next_batch()
+        losses = self._losses(v, batch)
+        w = 1 / losses.shape[1] if batch.w is None else batch.w
+        return self._with_l2_value(v, (losses * w).sum(1, keepdim=True))
+
+    def hvp(self, v: Tensor, u: Tensor, batch: Batch | None = None) -> Tensor:
+        """H_i(v) u on a minibatch; counted as one gradient."""
+        batch = batch or self.next_batch()
+        self._count(1, batch.sizes)
+        v, u = self._rows(v), self._rows(u)
+        return self._with_l2(u, self.kernel.hvp(v, u, batch.x, batch.y, batch.w))
+
+    def full_grad(self, v: Tensor) -> Tensor:
+        """The gradient of f_i over all training data; counted as one gradient of n samples."""
+        self._count(1, self._sizes)
+        v = self._rows(v)
+        total = torch.zeros_like(v, memory_format=torch.contiguous_format)
+        for batch in self._sweep(self.problem.train):
+            total += self.kernel.grad(v, batch.x, batch.y, batch.w)
+        return self._with_l2(v, total / self.n)
+
+    def full_loss(self, v: Tensor) -> Tensor:
+        """f_i(v) over all training data, a column."""
+        total = torch.zeros(len(self), 1, dtype=v.dtype, device=v.device)
+        for batch in self._sweep(self.problem.train):
+            total += (self._losses(v, batch) * batch.w).sum(1, keepdim=True)
+        return self._with_l2_value(v, total / self.n)
+
+    def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
+        """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
+        sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)
+        for batch in self._sweep(self.problem.part(part)):
+            outputs = self._outputs(v, batch.x)
+            flat, targets = outputs.flatten(0, 1), batch.y.flatten(0, 1)
+            mask = batch.w
+            losses = self.problem.spec.loss.value(flat, targets).view(mask.shape)
+            sums[:, 0] += torch.where(mask > 0, losses, 0).sum(1)
+            if self.problem.data.num_classes is not None:
+                right = (flat.argmax(-1) == targets).view(mask.shape)
+                sums[:, 1] += (right & (mask > 0)).sum(1)
+            sums[:, 2] += mask.sum(1)
+        return {"loss": sums[:, :1], "correct": sums[:, 1:2], "examples": sums[:, 2:]}
+
+    # memory and randomness ---------------------------------------------------------
+
+    def recall(self, name: str, default: Tensor) -> Tensor:
+        """What was kept under this name in an earlier round, or the default."""
+        return self._kept[name] if name in self._kept else self._memory.read(name, self.who, default)
+
+    def keep(self, **tensors: Tensor) -> None:
+        """Remember tensors until the next round; nothing is kept of an answer gone wrong."""
+        for name, rows in tensors.items():
+            self._kept[name] = rows.expand(len(self), *rows.shape[1:])
+
+    def uniform(self, purpose: str, count: int = 1) -> Tensor:
+        """Random numbers in [0, 1): [B, count], fresh ones at every call."""
+        start = self._drawn.get(purpose, 0)
+        self._drawn[purpose] = start + count
+        words = rng.bits(rng.key(self._keys, purpose), rng.positions(start, count))
+        return torch.from_numpy(rng.uniform(words)).to(self.problem.device, self.problem.dtype)
+
+    def finish(self, reply: dict[str, Tensor], remember: bool) -> tuple[dict[str, Tensor], Tensor]:
+        """End of a step: its reply with a row per client, and which rows are finite throughout.
+
+        Only of those is anything kept, and only if the request is one to remember.
+        """
+        rows = {name: value.expand(len(self), *value.shape[1:]) for name, value in reply.items()}
+        good = finite_rows([*rows.values(), *self._kept.values()], len(self))
+        for name, value in self._kept.items() if remember and bool(good.any()) else ():
+            if bool(good.all()):
+                self._memory.write(name, self.who, value)
+            else:
+                self._memory.write(name, self.who[good], value[good.to(value.device)])
+        return rows, good
+
+    # ---------------------------------------------------------------------------------
+
+    def _rows(self, v: Tensor) -> Tensor:
+        return v.expand(len(self), v.shape[-1])
+
+    def _count(self, gradients: int, samples: int | Ints) -> None:
+        active = 1 if self._active is None else self._active
+        self.gradients += gradients * active
+        self.samples += samples * active
+
+    def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
+        if len(v) == 1:  # one model for all rows: one large product instead of many small ones
+            return self.kernel.outputs(v, x.flatten(0, 1)[None])[0].unflatten(0, x.shape[:2])
+        return self.kernel.outputs(v, x)
+
+    def _losses(self, v: Tensor, batch: Batch) -> Tensor:
+        outputs = self._outputs(v, batch.x)
+        values = self.problem.spec.loss.value(outputs.flatten(0, 1), batch.y.flatten(0, 1))
+        return values.view(outputs.shape[:2])
+
+    def _with_l2(self, v: Tensor, gradient: Tensor) -> Tensor:
+        return gradient.add_(v, alpha=self.problem.l2) if self.problem.l2 else gradient
+
+    def _with_l2_value(self, v: Tensor, value: Tensor) -> Tensor:
+        if not self.problem.l2:
+            return value
+        return value + self.problem.l2 / 2 * v.square().sum(1, keepdim=True)
+
+    def _sweep(self, part: Part) -> Iterator[Batch]:
+        """All examples of a part in stretches; w is 1 for an example, 0 for padding."""
+        sizes: Ints = part.sizes[self.who].numpy()
+        starts: Ints = part.starts[self.who].numpy()
+        numbers = int(part.x[0].numel()) if len(part.x) else 1
+        for lo, hi in sweep_columns(sizes, numbers):
+            columns = np.arange(lo, hi)
+            real = columns < sizes[:, None]
+            rows = np.minimum(starts[:, None] + columns, len(part.y) - 1)
+            w = torch.from_numpy(real).to(self.problem.device, self.problem.dtype)
+            yield Batch(gather(part.x, rows), gather(part.y, rows), w, real.sum(1))
+
+
+def _as_state(value: Any) -> State:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def finite_rows(tensors: list[Tensor], count: int) -> Tensor:
+    """Which rows hold only finite numbers, as a bool vector on the CPU."""
+    good = torch.ones(count, dtype=torch.bool)
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            good &= torch.isfinite(tensor.flatten(1).sum(1)).cpu()
+    return good

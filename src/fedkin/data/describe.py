@@ -1,0 +1,114 @@
+"""What the clients' data look like: a table, a few numbers, a picture, a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkin.data.clients import ClientData, Examples
+from fedkin.data.pool import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def class_counts(data: ClientData) -> Array:
+    """Training samples of each client (rows) and class (columns)."""
+    assert data.num_classes is not None
+    client = np.repeat(np.arange(data.num_clients), data.train.sizes.numpy())
+    cells = client * data.num_classes + data.train.y.numpy()
+    counts = np.bincount(cells, minlength=data.num_clients * data.num_classes)
+    return counts.reshape(data.num_clients, data.num_classes)
+
+
+def describe(data: ClientData) -> pd.DataFrame:
+    """One row per client: sizes, group, and classes with their skew (or the target's mean).
+
+    `skew` is the total variation distance between the client's class shares and everybody's:
+    0 is like everybody, 1 shares no class with the others.
+    """
+    import pandas as pd  # here: importing it takes a second
+
+    columns: dict[str, Any] = {"train": data.train.sizes.numpy()}
+    if data.validation is not None:
+        columns["validation"] = data.validation.sizes.numpy()
+    columns["test"] = data.test.sizes.numpy()
+    if data.groups is not None:
+        columns["group"] = data.groups.numpy()
+    if data.num_classes is None:
+        own = [data.train[i][1].numpy() for i in range(data.num_clients)]
+        columns["target_mean"] = [y.mean() for y in own]
+        columns["target_std"] = [y.std() for y in own]
+    else:
+        counts = class_counts(data)
+        shares = counts / counts.sum(1, keepdims=True)
+        top = counts.argmax(1)
+        columns["classes"] = (counts > 0).sum(1)
+        columns["top_class"] = [data.class_names[c] if data.class_names else str(c) for c in top]
+        columns["top_share"] = shares.max(1)
+        columns["skew"] = np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2
+    return pd.DataFrame(columns, index=pd.Index(data.names, name="client"))
+
+
+def summary(data: ClientData) -> dict[str, float]:
+    """The clients in a few numbers: how many, how large, how skewed."""
+    table = describe(data)
+    numbers = {
+        "clients": data.num_clients,
+        "train": int(table.train.sum()),
+        "test": int(table.test.sum()),
+        "smallest": int(table.train.min()),
+        "median": float(table.train.median()),
+        "largest": int(table.train.max()),
+    }
+    if data.num_classes is not None:
+        numbers["classes"] = data.num_classes
+        numbers["classes_per_client"] = float(table.classes.mean())
+        numbers["skew"] = float(table["skew"].mean())
+    return numbers
+
+
+def plot(data: ClientData, path: str | Path) -> None:
+    """Draw training samples per client, stacked by class, into a picture file."""
+    import matplotlib
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window system
+
+    counts = data.train.sizes.numpy()[:, None]
+    if data.num_classes is not None:
+        counts = class_counts(data)
+    few = counts.shape[1] <= 20
+    colours = matplotlib.colormaps["tab20" if few else "turbo"]
+    edges = np.arange(data.num_clients + 1) - 0.5
+    figure = Figure(figsize=(min(4 + 0.15 * data.num_clients, 16), 4), layout="constrained")
+    axes = figure.subplots()
+    bottom = np.zeros(data.num_clients)
+    for c in range(counts.shape[1]):
+        top = bottom + counts[:, c]
+        colour = colours(c if few else c / (counts.shape[1] - 1))
+        label = data.class_names[c] if data.class_names else str(c)
+        # One outline per class, not one bar per cell: 500 clients x 100 classes stay quick.
+        axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, label=label)
+        bottom = top
+    axes.set(xlabel="client", ylabel="training samples", xlim=(edges[0], edges[-1]))
+    if few and data.num_classes is not None:
+        axes.legend(title="class", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def checksum(data: ClientData) -> str:
+    """SHA-256 of all clients' samples, names and numbers: equal if and only if the data are."""
+    digest = hashlib.sha256(repr((data.num_classes, data.names)).encode())
+    for part in (data.train, data.validation, data.test):
+        if part is not None:
+            _add(digest, part)
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, part: Examples) -> None:
+    for tensor in (part.offsets, part.x, part.y):
+        array = tensor.contiguous().numpy()
+        digest.update(repr((array.dtype.str, array.shape)).encode())
+        digest.update(array.reshape(-1).data)

@@ -1,0 +1,211 @@
+"""Tables (CSV, Parquet): one row per sample, a client column, a target column, features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkin.data.config import DataConfig
+from fedkin.data.partition import Rows
+from fedkin.data.places import given
+from fedkin.data.pool import Array, Pool, decide_task, encode_labels
+from fedkin.errors import FedkinError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLIENT_NAMES = ("client", "client_id")
+TARGET_NAMES = ("target", "label", "y")
+MOST_CATEGORIES = 100
+
+
+def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
+    """A CSV or Parquet file as samples; features are encoded once the training rows are known."""
+    import pandas as pd  # here: importing it takes a second
+
+    if config.path is None:
+        raise FedkinError(f"data '{config.name}' need a file: set path")
+    path = given(config.path)
+    try:
+        frame = pd.read_csv(path) if config.name == "csv" else pd.read_parquet(path)
+    except Exception as error:  # parsers, decoders and decompressors fail in many ways
+        reason = str(error).strip().split("\n")[0]
+        kind = "CSV" if config.name == "csv" else "Parquet"
+        raise FedkinError(f"'{config.path}' cannot be read as {kind} ({reason})") from None
+    return table_pool(frame, config, f"table '{config.path}'")
+
+
+def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
+    """Target and clients of a table, its features left to `_encode` at the right moment."""
+    frame = frame.rename(columns=str).reset_index(drop=True)
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise FedkinError(f"{where} has two columns '{twice}'; rename one")
+    target = _column(frame, config.target_column, TARGET_NAMES, "target", where)
+    if target is None:
+        raise FedkinError(
+            f"{where} has no column named target, label or y; say which of "
+            f"{_listed(frame)} is to be predicted with target_column"
+        )
+    client = _column(frame, config.client_column, CLIENT_NAMES, "client", where)
+    if client == target:
+        raise FedkinError(f"column '{target}' of {where} cannot be both client and target")
+    if client is None and config.partition in (None, "column"):
+        raise FedkinError(
+            f"{where} has no column named client; say which of {_listed(frame)} names the client "
+            "with client_column, or choose a partition such as iid"
+        )
+    if len(frame) == 0:
+        raise FedkinError(f"{where} has no rows")
+    y, classes, class_names = _target(frame[target], config, where)
+    features = [c for c in frame.columns if c not in (target, client)]
+    if not features:
+        raise FedkinError(f"{where} has no feature columns beside target and client")
+    frame_x = frame[features]
+    pool = Pool(
+        lambda train: _encode(frame_x, train, config.standardise is not False, where),
+        y,
+        classes,
+        class_names,
+    )
+    if client is not None:
+        pool.clients, pool.client_names = _clients(frame[client], where)
+    return pool
+
+
+def _column(
+    frame: pd.DataFrame, name: str | None, usual: tuple[str, ...], kind: str, where: str
+) -> str | None:
+    if name is None:
+        return next((c for c in usual if c in frame.columns), None)
+    if name not in frame.columns:
+        raise FedkinError(f"{unknown(f'{kind} column', name, frame.columns)} in {where}")
+    return name
+
+
+def _clients(column: pd.Series[Any], where: str) -> tuple[Rows, tuple[str, ...]]:
+    """Each row's client number, and the clients' names in sorted order."""
+    if column.isna().any():
+        row = int(np.flatnonzero(column.isna())[0]) + 1
+        raise FedkinError(f"row {row} of {where} has no client in column '{column.name}'; fill it")
+    values = column if column.dtype.kind in "iuf" else column.map(str)
+    kinds, numbers = np.unique(values.to_numpy(), return_inverse=True)
+    if len(kinds) == 1:
+        raise FedkinError(
+            f"{where} has a single client '{kinds[0]}' in column '{column.name}'; personal models "
+            "need two clients or more"
+        )
+    return numbers.astype(np.int64), tuple(str(k) for k in kinds)
+
+
+def _target(
+    column: pd.Series[Any], config: DataConfig, where: str
+) -> tuple[Array, int | None, tuple[str, ...]]:
+    name = f"target '{column.name}' of {where}"
+    numeric = _as_numbers(column)
+    bad = column.isna().to_numpy() if numeric is None else ~np.isfinite(numeric)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0]) + 1
+        raise FedkinError(
+            f"{name} is missing or infinite in {int(bad.sum())} rows (first: row {row}); "
+            "fill or drop them"
+        )
+    values: Array = column.map(str).to_numpy(dtype=str) if numeric is None else numeric
+    if (values == values[0]).all():
+        raise FedkinError(f"{name} is always {column.iloc[0]}: there is nothing to learn")
+    if decide_task(values, config.task) == "regression":
+        if numeric is None:
+            raise FedkinError(f"{name} is not a number; set task to classification")
+        if np.abs(numeric).max() > 1e30:
+            raise FedkinError(f"{name} has values beyond 1e30; use a smaller unit")
+        return numeric.astype(np.float32), None, ()
+    whole = numeric is not None and (numeric == np.round(numeric)).all()
+    if whole and np.abs(values).max() < 2**53:
+        values = values.astype(np.int64)
+    return encode_labels(values)
+
+
+def _as_numbers(column: pd.Series[Any]) -> Array | None:
+    """The column as floats (truth values as 0 and 1, dates as seconds), or None for words."""
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+        seconds = column.astype("int64").to_numpy() / 1e9
+        return np.where(column.isna(), np.nan, seconds)
+    if types.is_numeric_dtype(column) and not types.is_complex_dtype(column):
+        numbers: Array = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
+    return None
+
+
+def _encode(
+    frame: pd.DataFrame, train: Rows, standardise: bool, where: str
+) -> tuple[Array, list[str]]:
+    """Features of all rows, with everything that is learnt learnt from the rows `train`.
+
+    Numbers: missing ones become the training median, then mean 0 and deviation 1.
+    Categories: missing ones become the commonest, then one column of 0/1 per category.
+    """
+    blocks, notes = [], []
+    for name in frame.columns:
+        numbers = _as_numbers(frame[name])
+        if numbers is not None:
+            block, note = _number_block(numbers, train, standardise)
+        else:
+            block, note = _category_block(frame[name], train)
+        if block is not None:
+            if not np.isfinite(block).all():
+                raise FedkinError(
+                    f"column '{name}' of {where} has values too large to compute with"
+                )
+            blocks.append(block)
+        if note:
+            notes.append(f"column '{name}': {note}")
+    if not blocks:
+        raise FedkinError(f"{where} has no usable feature columns ({'; '.join(notes)})")
+    return np.concatenate(blocks, axis=1), notes
+
+
+def _number_block(values: Array, train: Rows, standardise: bool) -> tuple[Array | None, str]:
+    missing = ~np.isfinite(values)
+    known = values[train][~missing[train]]
+    if len(known) == 0:
+        return None, "left out, it has no values in the training data"
+    note = (
+        f"{int(missing.sum())} missing values became the training median" if missing.any() else ""
+    )
+    values = np.where(missing, np.median(known), values)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        if standardise:
+            deviation = values[train].std()
+            values = (values - values[train].mean()) / (deviation if deviation > 0 else 1.0)
+        return values.astype(np.float32)[:, None], note
+
+
+def _category_block(column: pd.Series[Any], train: Rows) -> tuple[Array | None, str]:
+    import pandas as pd
+
+    missing = column.isna().to_numpy()
+    words = column.map(str).to_numpy(dtype=object)
+    kinds, counts = np.unique(words[train][~missing[train]].astype(str), return_counts=True)
+    if len(kinds) == 0:
+        return None, "left out, it has no values in the training data"
+    if len(kinds) > MOST_CATEGORIES:
+        return None, f"left out, it has {len(kinds)} different values and looks like an identifier"
+    words[missing] = kinds[counts.argmax()]
+    codes = pd.Categorical(words, categories=kinds).codes
+    notes = []
+    if missing.any():
+        notes.append(f"{int(missing.sum())} missing values became the commonest one in training")
+    if (codes < 0).any():
+        notes.append(
+            f"{int((codes < 0).sum())} values do not occur in training and became no value"
+        )
+    block = (codes[:, None] == np.arange(len(kinds))).astype(np.float32)
+    return block, " and ".join(notes)
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    names = [str(c) for c in frame.columns]
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

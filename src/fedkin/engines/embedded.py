@@ -1,0 +1,132 @@
+"""All clients in this process: blocks of them stacked, on one thread or one per core."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.engines.strategy import Strategy, candidates, named
+from fedkin.federation import Ask, Block
+from fedkin.kernels import Kernel
+from fedkin.memory import Memory
+from fedkin.problem import Problem
+
+
+class Embedded:
+    """Runs a request as blocks of clients, each through all its local steps before the next.
+
+    `strategy` is `auto` (time the candidates on the first request that takes gradients,
+    keep the fastest) or one of the names in `strategy.py`; `chosen` tells which it is.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        strategy: str = "auto",
+        block_size: int | None = None,
+        threads: int | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self.problem = problem
+        self.threads = threads or torch.get_num_threads()
+        self.memory = memory or Memory(problem.num_clients)
+        self.chosen: Strategy | None = None
+        self._kernels: dict[str, Kernel] = {}
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._block_size = block_size
+        if strategy != "auto":
+            clients = problem.num_clients
+            self.chosen = named(strategy, problem, clients, self.threads, block_size)
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        if self.chosen is None:
+            self.chosen = self._fastest(ask)
+        if self.chosen is not None:
+            yield from self._run(ask, self.chosen)
+        else:  # a request without gradients tells nothing about speed
+            yield from self._run(ask, self._candidates(len(ask.at))[0])
+
+    def _run(self, ask: Ask, strategy: Strategy) -> Iterator[Block]:
+        kernel = self._kernel(strategy.kernel)
+        order = self._order(ask.at)
+        blocks = order.split(strategy.block)
+        if strategy.workers == 1 or len(blocks) == 1:
+            torch.set_num_threads(self.threads)
+            for positions in blocks:
+                yield self._work(ask, kernel, positions)
+            return
+        torch.set_num_threads(1)
+        pool = self._pool(strategy.workers)
+        waiting: deque[Future[Block]] = deque()
+        for positions in blocks:
+            waiting.append(pool.submit(self._work, ask, kernel, positions))
+            if len(waiting) > 2 * strategy.workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _work(self, ask: Ask, kernel: Kernel, positions: Tensor) -> Block:
+        """One block: all that its clients do for this request."""
+        part = ask if len(positions) == len(ask.at) and _rising(positions) else ask.rows(positions)
+        client = Client(self.problem, kernel, part.at, part.keys, self.memory)
+        with torch.no_grad():
+            reply = part.step(client, **part.shared, **part.each, **part.hyper)
+            rows, good = client.finish(reply, ask.remember)
+        return Block(positions, rows, good, client.gradients, client.samples)
+
+    def _order(self, at: Tensor) -> Tensor:
+        """Clients of like size side by side, so that little is padded."""
+        sizes = self.problem.train.sizes[at]
+        if len(sizes) == 0 or bool((sizes == sizes[0]).all()):
+            return torch.arange(len(at))
+        return torch.sort(sizes, stable=True).indices
+
+    # choosing a strategy ------------------------------------------------------------
+
+    def _candidates(self, clients: int) -> list[Strategy]:
+        found = candidates(self.problem, clients, self.threads)
+        if self._block_size:
+            found = [replace(s, block=self._block_size) for s in found]
+        return list(dict.fromkeys(found))
+
+    def _fastest(self, ask: Ask) -> Strategy | None:
+        """Time the candidates on the first clients of a real request, keeping nothing."""
+        options = self._candidates(len(ask.at))
+        trial = replace(ask, remember=False)
+        seconds = {}
+        for strategy in options:
+            count = min(len(ask.at), 2 * strategy.block * strategy.workers)
+            part = trial.rows(torch.arange(count))
+            best = np.inf
+            for _ in range(2):
+                start = time.perf_counter()
+                blocks = list(self._run(part, strategy))
+                best = min(best, time.perf_counter() - start)
+                if not sum(int(block.gradients.sum()) for block in blocks):
+                    return None
+            seconds[strategy] = best / count
+        return min(seconds, key=lambda strategy: seconds[strategy])
+
+    def _kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = self.problem.kernel(name)
+        return self._kernels[name]
+
+    def _pool(self, workers: int) -> ThreadPoolExecutor:
+        if workers not in self._pools:
+            self._pools[workers] = ThreadPoolExecutor(
+                workers, "fedkin", initializer=torch.set_num_threads, initargs=(1,)
+            )
+        return self._pools[workers]
+
+
+def _rising(positions: Tensor) -> bool:
+    return bool((positions == torch.arange(len(positions))).all())

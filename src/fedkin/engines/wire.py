@@ -1,0 +1,76 @@
+"""Every client on its own, through serialised messages, as a real deployment does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from fedkin.client import Client
+from fedkin.engines.messages import pack, payload, plain_number, unpack
+from fedkin.federation import Ask, Block
+from fedkin.memory import Memory
+from fedkin.problem import Problem
+from fedkin.registry import find_step, step_name
+
+
+class Site:
+    """The clients' side: takes a message, runs the named step, gives a message back."""
+
+    def __init__(self, problem: Problem, memory: Memory) -> None:
+        self.problem, self.memory = problem, memory
+        self.kernel = problem.kernel()
+
+    def answer(self, message: bytes) -> bytes:
+        arguments, facts = unpack(message)
+        step = find_step(facts["step"])
+        client = Client(
+            self.problem,
+            self.kernel,
+            torch.tensor([facts["client"]]),
+            np.array([facts["key"]], np.uint64),
+            self.memory,
+        )
+        on_device = {name: value.to(self.problem.device) for name, value in arguments.items()}
+        with torch.no_grad():
+            reply = step(client, **on_device, **facts["hyper"])
+            reply, good = client.finish(reply, facts["remember"])
+        return pack(
+            reply,
+            gradients=int(client.gradients[0]),
+            samples=int(client.samples[0]),
+            good=bool(good[0]),
+        )
+
+
+class Wire:
+    """Sends one message per client and counts the bytes that crossed, header and payload."""
+
+    def __init__(self, problem: Problem, memory: Memory | None = None) -> None:
+        self.problem = problem
+        self.memory = memory or Memory(problem.num_clients)
+        self.site = Site(problem, self.memory)
+        self.payload_down = self.payload_up = self.headers = 0
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        hyper = {name: plain_number(value) for name, value in ask.hyper.items()}
+        for i, client in enumerate(ask.at.tolist()):
+            rows = {name: value[i : i + 1] for name, value in ask.each.items()}
+            message = pack(
+                {**ask.shared, **rows},
+                step=step_name(ask.step),
+                client=client,
+                key=int(ask.keys[i]),
+                hyper=hyper,
+                remember=ask.remember,
+            )
+            answer = self.site.answer(message)
+            if ask.remember:
+                self.payload_down += payload(message)
+                self.payload_up += payload(answer)
+                self.headers += len(message) + len(answer) - payload(message) - payload(answer)
+            reply, facts = unpack(answer)
+            reply = {name: value.to(self.problem.device) for name, value in reply.items()}
+            work = (np.array([facts[name]], np.int64) for name in ("gradients", "samples"))
+            yield Block(torch.tensor([i]), reply, torch.tensor([facts["good"]]), *work)

@@ -1,0 +1,49 @@
+"""How good are the models: every client's own model on its own held-out data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import use
+from fedkin.registry import find_step, step_name
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per client: mean loss, accuracy (NaN without test data, or for regression), examples."""
+
+    loss: Tensor
+    accuracy: Tensor
+    examples: Tensor
+
+    def overall(self, values: Tensor) -> float:
+        """Mean over all examples of all clients."""
+        share = self.examples / self.examples.sum()
+        return float(torch.where(self.examples > 0, values * share, 0).sum())
+
+
+def judge(client: Client, make: str, part: str, **arguments: Any) -> dict[str, Tensor]:
+    """The step of evaluation: get the model by the step `make`, score it on a part of the data."""
+    model = find_step(make)(client, **arguments)["model"]
+    return client.evaluate(model, part)
+
+
+def score(fed: Federation, ask: Ask, part: str = "test") -> Scores:
+    """Scores of the model that a request gives each client; nothing is counted or kept."""
+    hyper = {**ask.hyper, "make": step_name(ask.step), "part": part}
+    sums = fed.look(Ask(judge, ask.at, ask.shared, ask.each, hyper, ask.keys))
+    loss, correct, count = (sums[name][:, 0] for name in ("loss", "correct", "examples"))
+    counted = fed.problem.data.num_classes is not None
+    accuracy = correct / count if counted else torch.full_like(count, torch.nan)
+    return Scores(loss / count, accuracy, count)
+
+
+def score_model(fed: Federation, model: Tensor, part: str = "test") -> Scores:
+    """Scores of one model at all clients."""
+    return score(fed, fed.ask(use, shared={"model": model}), part)

@@ -1,0 +1,282 @@
+"""The one door between server and clients.
+
+Everything that passes goes through `Federation.map` or `Federation.mean`, so bytes,
+gradients and faults are counted and caught here, for every method and engine alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin import rng
+from fedkin.accounts import Accounts
+from fedkin.client import finite_rows
+from fedkin.errors import DivergedError
+from fedkin.faults import Faults
+from fedkin.problem import Problem
+
+Step = Callable[..., dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to clients: run `step` with these arguments, each in its own row.
+
+    Inside a step every tensor has a leading row axis: `shared` values [1, ...],
+    `each` values [m, ...] with a number per client as a column [m, 1].
+    """
+
+    step: Step
+    at: Tensor
+    shared: dict[str, Tensor]
+    each: dict[str, Tensor]
+    hyper: dict[str, Any]
+    keys: rng.Bits
+    remember: bool = True
+
+    def rows(self, chosen: Tensor) -> Ask:
+        """The same request to some of its clients, by position."""
+        each = {name: value[chosen] for name, value in self.each.items()}
+        return replace(self, at=self.at[chosen], each=each, keys=self.keys[chosen.numpy()])
+
+    def bytes_per_row(self) -> int:
+        """What travels to one client: the tensors' own bytes."""
+        return _row_bytes(self.each) + sum(
+            v.element_size() * v.numel() for v in self.shared.values()
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some clients' answers: their positions in the request, rows of replies, work done.
+
+    `good` marks the rows whose work ended in finite numbers, answer and memory.
+    """
+
+    positions: Tensor
+    reply: dict[str, Tensor]
+    good: Tensor
+    gradients: np.ndarray[Any, np.dtype[np.int64]]
+    samples: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Engine(Protocol):
+    """Carries requests to clients. Knows nothing of methods."""
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        """The answers, block by block in a fixed order; every row of the request comes back."""
+        ...
+
+
+class Replies(dict[str, Tensor]):
+    """Stacked answers, one row per client in the order asked; missing rows are zero.
+
+    `arrived` marks the rows that came back whole. When nobody was reached at all, not
+    even the shape of an answer is known: every name then reads as a column of zeros.
+    """
+
+    def __init__(self, at: Tensor, arrived: Tensor, rows: Mapping[str, Tensor]) -> None:
+        super().__init__(rows)
+        self.at, self.arrived = at, arrived
+
+    def __missing__(self, name: str) -> Tensor:
+        if self:
+            raise KeyError(f"the step's answer has no '{name}'; it has {sorted(self)}")
+        return torch.zeros(len(self.at), 1)
+
+    def mean(self, name: str, weights: Tensor | None = None) -> Tensor:
+        """Mean over the rows that arrived (zero when none did), one weight per row where given."""
+        rows = self[name]
+        w = self.arrived.to(rows.device, rows.dtype)
+        w = w if weights is None else w * weights.to(rows)
+        total = w.sum()
+        return torch.tensordot(w / total, rows, 1) if total > 0 else torch.zeros_like(rows[0])
+
+    def fill(self, name: str, old: Tensor) -> Tensor:
+        """The rows that arrived, and `old` rows for those that did not."""
+        if not self:
+            return old
+        rows = self[name]
+        mask = self.arrived.to(rows.device).view(-1, *[1] * (rows.dim() - 1))
+        return torch.where(mask, rows, old)
+
+
+class Means(dict[str, Tensor]):
+    """Means of answers by name; zero, whatever its shape, when nobody answered.
+
+    `answered` tells how many clients did.
+    """
+
+    def __init__(self, sums: Mapping[str, Tensor], total: float, answered: int) -> None:
+        super().__init__({name: value / (total or 1.0) for name, value in sums.items()})
+        self.answered = answered
+
+    def __missing__(self, name: str) -> Tensor:
+        if self:
+            raise KeyError(f"the step's answer has no '{name}'; it has {sorted(self)}")
+        return torch.zeros(())
+
+
+@dataclass
+class Federation:
+    """The server's view of its clients during one run."""
+
+    problem: Problem
+    engine: Engine
+    seed: int = 0
+    fraction: float = 1.0
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.accounts = Accounts(self.size)
+        self.round, self._call = 0, 0
+        self.not_finite: list[int] = []
+
+    # what the server knows -----------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """How many clients there are."""
+        return self.problem.num_clients
+
+    @property
+    def samples(self) -> Tensor:
+        """Training examples per client."""
+        return self.problem.train.sizes
+
+    def initial_model(self) -> Tensor:
+        return self.problem.initial[0].clone()
+
+    def begin_round(self, number: int) -> None:
+        """All randomness of a round follows from its number."""
+        self.round, self._call, self.not_finite = number, 0, []
+
+    def random(self, purpose: str) -> np.random.Generator:
+        """The server's own random numbers for a purpose in this round."""
+        word = rng.key(self.seed, self.round, "server", purpose)
+        return np.random.Generator(np.random.Philox(key=int(word[0])))
+
+    def sample(self) -> Tensor:
+        """The clients taking part in this round, in rising order."""
+        count = max(1, round(self.fraction * self.size))
+        if count >= self.size:
+            return torch.arange(self.size)
+        chosen = self.random("sample").choice(self.size, count, replace=False)
+        return torch.from_numpy(np.sort(chosen))
+
+    # the primitive -----------------------------------------------------------------
+
+    def ask(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        **hyper: Any,
+    ) -> Ask:
+        """Put a request together, with random keys of its own."""
+        if step.__closure__ or "<locals>" in step.__qualname__ or "<lambda>" in step.__qualname__:
+            raise TypeError(f"step {step.__qualname__} must be a plain function of a module")
+        at = torch.arange(self.size) if at is None else at
+        rows = {k: v[:, None] if v.dim() == 1 else v for k, v in (each or {}).items()}
+        for name, value in rows.items():
+            if len(value) != len(at):
+                raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
+        keys = rng.key(self.seed, self.round, self._call, at.numpy())
+        self._call += 1
+        return Ask(step, at, {k: v[None] for k, v in (shared or {}).items()}, rows, hyper, keys)
+
+    def map(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        **hyper: Any,
+    ) -> Replies:
+        """Run a step at clients; one row of answers per client, in the order of `at`."""
+        ask = self.ask(step, at, shared, each, **hyper)
+        count, rows = len(ask.at), dict[str, Tensor]()
+        arrived = torch.zeros(count, dtype=torch.bool)
+        for block, good in self._answers(ask):
+            arrived[block.positions] = good
+            for name, value in block.reply.items():
+                if name not in rows:
+                    rows[name] = value.new_zeros(count, *value.shape[1:])
+                rows[name][block.positions[good]] = value[good.to(value.device)]
+        return Replies(ask.at, arrived, rows)
+
+    def mean(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        weights: Tensor | None = None,
+        **hyper: Any,
+    ) -> Means:
+        """As `map`, but only the mean over the clients that answered: never all rows in memory.
+
+        `weights` has one number per client of the federation. When nobody answers
+        the mean is zero.
+        """
+        ask = self.ask(step, at, shared, each, **hyper)
+        sums, total, answered = dict[str, Tensor](), 0.0, 0
+        for block, good in self._answers(ask):
+            clients = ask.at[block.positions]
+            w = good.double() if weights is None else good * weights[clients].double()
+            total, answered = total + float(w.sum()), answered + int(good.sum())
+            for name, value in block.reply.items():
+                value = value if bool(good.all()) else torch.nan_to_num(value, 0.0, 0.0, 0.0)
+                part = torch.tensordot(w.to(value), value, 1)
+                sums[name] = sums[name] + part if name in sums else part
+        return Means(sums, total, answered)
+
+    def look(self, ask: Ask) -> Replies:
+        """Run a request that costs nothing and changes nothing: for evaluation."""
+        ask = replace(ask, remember=False)
+        rows = dict[str, Tensor]()
+        for block in self.engine.run(ask):
+            for name, value in block.reply.items():
+                rows.setdefault(name, value.new_zeros(len(ask.at), *value.shape[1:]))
+                rows[name][block.positions] = value
+        return Replies(ask.at, torch.ones(len(ask.at), dtype=torch.bool), rows)
+
+    def _answers(self, ask: Ask) -> Iterator[tuple[Block, Tensor]]:
+        """Blocks of answers with the rows that count, after faults and with everything counted."""
+        fate = self.faults.draw(ask.keys)
+        reached = torch.from_numpy(np.flatnonzero(~fate.lost))
+        down, bad, answers = ask.bytes_per_row(), list[int](), 0
+        asked = ask if len(reached) == len(ask.at) else ask.rows(reached)
+        for block in self.engine.run(asked) if len(reached) else ():
+            positions = reached[block.positions]
+            clients = ask.at[positions]
+            reply = fate.spoil(block.reply, positions)
+            good = block.good & finite_rows(list(reply.values()), len(positions))
+            self.accounts.add(clients, down, _row_bytes(reply), block.gradients, block.samples)
+            bad += clients[~good].tolist()
+            answers += len(clients)
+            good &= ~torch.from_numpy(fate.late[positions.numpy()])
+            yield replace(block, positions=positions, reply=reply), good
+        fate.wait()
+        self.not_finite += bad
+        if answers and len(bad) == answers and not fate.any():
+            raise DivergedError(
+                f"training diverged in round {self.round}: the answers of all {answers} clients "
+                f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"
+            )
+
+
+def _names(problem: Problem, clients: list[int]) -> str:
+    names = [problem.data.names[i] for i in clients[:5]]
+    return ", ".join(names) + (", ..." if len(clients) > 5 else "")
+
+
+def _row_bytes(rows: Mapping[str, Tensor]) -> int:
+    return sum(v.element_size() * v[0].numel() for v in rows.values() if len(v))

@@ -1,0 +1,74 @@
+"""Where each parameter of a module lies in the flat vector that the mathematics works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from fedkin.errors import FedkinError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One parameter: its name, its shape and where it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def view(self, rows: Tensor) -> Tensor:
+        """This parameter in every row of [B, d]: [B, *shape], sharing memory."""
+        flat = rows[:, self.start : self.start + self.size]
+        return flat.unflatten(1, self.shape) if self.shape else flat[:, 0]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All trainable parameters of a module, in the module's own order."""
+
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        slots, start = [], 0
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                slots.append(Slot(name, tuple(parameter.shape), start))
+                start += parameter.numel()
+        if not slots:
+            raise FedkinError("the model has no trainable parameters")
+        return cls(tuple(slots))
+
+    @property
+    def size(self) -> int:
+        last = self.slots[-1]
+        return last.start + last.size
+
+    def split(self, rows: Tensor) -> dict[str, Tensor]:
+        """[B, d] as named parameters [B, *shape], without copying."""
+        return {slot.name: slot.view(rows) for slot in self.slots}
+
+    def join(self, named: Mapping[str, Tensor]) -> Tensor:
+        """Named parameters [B, *shape] as rows [B, d]."""
+        return torch.cat([named[slot.name].flatten(1) for slot in self.slots], 1)
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """A module's parameters as one vector [d]."""
+        named = dict(module.named_parameters())
+        return torch.cat([named[slot.name].detach().reshape(-1) for slot in self.slots])
+
+    def fill(self, module: nn.Module, vector: Tensor) -> nn.Module:
+        """Write a vector [d] into a module's parameters; gives the module back."""
+        named = dict(module.named_parameters())
+        with torch.no_grad():
+            for slot in self.slots:
+                named[slot.name].copy_(slot.view(vector[None])[0])
+        return module

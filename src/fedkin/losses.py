@@ -1,0 +1,85 @@
+"""Losses of one example, and their derivatives by the model's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedkin.errors import unknown
+
+PerExample = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`value(outputs [k, c], targets [k]) -> [k]`, differentiable; one number per example.
+
+    `slope`, where given, is the derivative by the outputs in closed form; otherwise
+    autograd finds it. `classes` tells whether targets are class numbers.
+    """
+
+    name: str
+    value: PerExample
+    classes: bool
+    slope: PerExample | None = None
+
+    def derivative(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.slope is not None:
+            return self.slope(outputs, targets)
+        with torch.enable_grad():
+            at = outputs.detach().requires_grad_()
+            total = self.value(at, targets).sum()
+        return torch.autograd.grad(total, at)[0]
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _cross_entropy_slope(outputs: Tensor, targets: Tensor) -> Tensor:
+    share = torch.softmax(outputs, -1)
+    rows = targets.unsqueeze(-1)
+    return share.scatter_add_(-1, rows, torch.full_like(rows, -1, dtype=share.dtype))
+
+
+def _as_outputs(outputs: Tensor, targets: Tensor) -> Tensor:
+    return targets.reshape(outputs.shape).to(outputs.dtype)
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    residual = outputs - _as_outputs(outputs, targets)
+    return 0.5 * residual.square().flatten(1).sum(1)
+
+
+def _hinge(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.multi_margin_loss(outputs, targets, reduction="none")
+
+
+LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss("cross-entropy", _cross_entropy, classes=True, slope=_cross_entropy_slope),
+        Loss(
+            "squared-error",
+            _squared_error,
+            classes=False,
+            slope=lambda outputs, targets: outputs - _as_outputs(outputs, targets),
+        ),
+        Loss("hinge", _hinge, classes=True),
+    )
+}
+
+
+def get_loss(loss: str | Loss | PerExample) -> Loss:
+    """A loss by name, or the user's own function of (outputs, targets), one value per example."""
+    if isinstance(loss, Loss):
+        return loss
+    if callable(loss):
+        return Loss(getattr(loss, "__name__", "own"), loss, classes=False)
+    if loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    return LOSSES[loss]

@@ -1,0 +1,70 @@
+"""What every method offers, and the little that most of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+
+
+class State(SimpleNamespace):
+    """What the server remembers between rounds: tensors and plain numbers by name."""
+
+
+@dataclass
+class Method:
+    """A published method: its server part here, its client steps as plain functions.
+
+    Hyper-parameters are the dataclass fields. A lost client is a row that did not
+    arrive; each method's docstring says what that means for it.
+    """
+
+    name: ClassVar[str]
+
+    def init(self, fed: Federation) -> State:
+        """The server's state before the first round."""
+        raise NotImplementedError
+
+    def round(self, fed: Federation, s: State) -> None:
+        """One communication round; changes the state."""
+        raise NotImplementedError
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        """The request whose answer `model` is the model each client would really use."""
+        raise NotImplementedError
+
+    def global_model(self, s: State) -> Tensor | None:
+        """The one model for all, where the method has one."""
+        return None
+
+
+@dataclass
+class LocalWork(Method):
+    """Methods whose clients take SGD steps of size `lr`: `local_steps`, or whole `local_epochs`."""
+
+    lr: float = 0.01
+    local_steps: int = 10
+    local_epochs: int | None = None
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """The local work, as a step's `**work` takes it."""
+        if self.local_epochs is not None:
+            return {"local_epochs": self.local_epochs}
+        return {"local_steps": self.local_steps}
+
+
+def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
+    """y <- y - lr*g_i(y), as often as the work says."""
+    result: Tensor = client.repeat(client.steps(**work), lambda y: y - lr * client.grad(y), y)
+    return result
+
+
+def use(client: Client, model: Tensor) -> dict[str, Tensor]:
+    """The client uses the model it is given."""
+    return {"model": model}

@@ -1,0 +1,67 @@
+"""FedAvg and localized FedAvg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import LocalWork, State, sgd, use
+from fedkin.registry import register
+
+
+@register("fedavg")
+@dataclass
+class FedAvg(LocalWork):
+    """FedAvg (McMahan et al., 2017): local SGD steps, then the mean of the models.
+
+    Each sampled client, from y = x: y <- y - lr*g_i(y), K times; x <- mean_S y.
+    `weighted` weighs the mean by sample counts. Lost clients are left out of the
+    mean; if nobody answers, x stays.
+    """
+
+    weighted: bool = False
+
+    def init(self, fed: Federation) -> State:
+        return State(x=fed.initial_model())
+
+    def round(self, fed: Federation, s: State) -> None:
+        weights = fed.samples if self.weighted else None
+        mean = fed.mean(
+            local_sgd, at=fed.sample(), shared={"x": s.x}, weights=weights, lr=self.lr, **self.work
+        )
+        s.x = s.x + mean["dx"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(use, shared={"model": s.x})
+
+    def global_model(self, s: State) -> Tensor:
+        x: Tensor = s.x
+        return x
+
+
+@register("fedavg-local")
+@dataclass
+class LocalizedFedAvg(FedAvg):
+    """Localized FedAvg: FedAvg, then every client fine-tunes x on its own training data.
+
+    The copy after `tune_steps` steps of size `tune_lr` (default: lr) is its personal model.
+    """
+
+    tune_steps: int = 10
+    tune_lr: float | None = None
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        lr = self.lr if self.tune_lr is None else self.tune_lr
+        return fed.ask(fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps)
+
+
+def local_sgd(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    return {"dx": sgd(client, x, lr, work) - x}
+
+
+def fine_tune(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    return {"model": sgd(client, x, lr, work)}

@@ -1,0 +1,41 @@
+"""FedProx."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Federation
+from fedkin.methods.base import State
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("fedprox")
+@dataclass
+class FedProx(FedAvg):
+    """FedProx (Li et al., 2020): FedAvg whose local steps are pulled to the received model.
+
+    From y = x: y <- y - lr*(g_i(y) + mu*(y - x)), K times; x <- mean_S y. Lost clients
+    are left out of the mean; if nobody answers, x stays.
+    """
+
+    mu: float = 0.1
+
+    def round(self, fed: Federation, s: State) -> None:
+        weights = fed.samples if self.weighted else None
+        mean = fed.mean(
+            proximal_sgd, at=fed.sample(), shared={"x": s.x}, weights=weights,
+            lr=self.lr, mu=self.mu, **self.work,
+        )  # fmt: skip
+        s.x = s.x + mean["dx"]
+
+
+def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> dict[str, Tensor]:
+    y = client.repeat(
+        client.steps(**work), lambda y: y - lr * (client.grad(y) + mu * (y - x)), x
+    )
+    return {"dx": y - x}

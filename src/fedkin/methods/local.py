@@ -1,0 +1,40 @@
+"""Local only: every client alone. What collaboration has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import LocalWork, State, sgd
+from fedkin.registry import register
+
+
+@register("local")
+@dataclass
+class Local(LocalWork):
+    """Local only: v_i <- v_i - lr*g_i(v_i), as many steps as the other methods take.
+
+    Nothing is sent. A client that is lost in a round does not train in it.
+    """
+
+    def init(self, fed: Federation) -> State:
+        return State()
+
+    def round(self, fed: Federation, s: State) -> None:
+        fed.map(train_alone, at=fed.sample(), lr=self.lr, **self.work)
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(own_model)
+
+
+def train_alone(client: Client, lr: Any, **work: Any) -> dict[str, Tensor]:
+    client.keep(v=sgd(client, client.recall("v", client.initial), lr, work))
+    return {}
+
+
+def own_model(client: Client) -> dict[str, Tensor]:
+    return {"model": client.recall("v", client.initial)}

@@ -1,0 +1,53 @@
+"""SCAFFOLD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import LocalWork, State, use
+from fedkin.registry import register
+
+
+@register("scaffold")
+@dataclass
+class Scaffold(LocalWork):
+    """SCAFFOLD (Karimireddy et al., 2020): local steps, corrected for client drift.
+
+    From y = x: y <- y - lr*(g_i(y) - c_i + c), K times; c_i+ = c_i - c + (x - y)/(K*lr);
+    x <- x + server_lr*mean_S(y - x); c <- c + 1/N*sum_S(c_i+ - c_i). The client keeps c_i.
+    Lost clients are left out of the mean and the sum.
+    """
+
+    server_lr: float = 1.0
+
+    def init(self, fed: Federation) -> State:
+        x = fed.initial_model()
+        return State(x=x, c=torch.zeros_like(x))
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            corrected_sgd, at=fed.sample(), shared={"x": s.x, "c": s.c}, lr=self.lr, **self.work
+        )
+        s.x = s.x + self.server_lr * mean["dx"]
+        s.c = s.c + mean.answered / fed.size * mean["dc"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(use, shared={"model": s.x})
+
+    def global_model(self, s: State) -> Tensor:
+        x: Tensor = s.x
+        return x
+
+
+def corrected_sgd(client: Client, x: Tensor, c: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    ci, steps = client.recall("c", torch.zeros_like(x)), client.steps(**work)
+    y = client.repeat(steps, lambda y: y - lr * (client.grad(y) - ci + c), x)
+    dc = (x - y) / (steps * lr) - c
+    client.keep(c=ci + dc)
+    return {"dx": y - x, "dc": dc}

@@ -1,0 +1,149 @@
+"""A problem: an ordinary module, a loss, and every client's data."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedkin.data.clients import ClientData, Examples
+from fedkin.errors import FedkinError
+from fedkin.kernels import Kernel, ModelSpec, UnsupportedLayerError, make_kernel
+from fedkin.layout import Layout
+from fedkin.losses import Loss, PerExample, get_loss
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part (train, validation, test) of all clients' data, ready to be indexed."""
+
+    x: Tensor
+    y: Tensor
+    starts: Tensor
+    sizes: Tensor
+
+
+class Problem:
+    """f_i(v) = mean loss of the model with parameters v over client i's training data.
+
+    The model is any `torch.nn.Module` that works functionally; its trainable
+    parameters become one flat vector (see `layout`), its present values the initial
+    model. `l2` adds l2/2*|v|^2 to every f_i. Minibatches of `batch_size` are drawn with
+    replacement, or, with `reshuffle`, in passes over the data in a fresh order each.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        data: ClientData,
+        loss: str | Loss | PerExample | None = None,
+        l2: float = 0.0,
+        batch_size: int = 20,
+        reshuffle: bool = False,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        refuse_hidden_state(module)
+        if loss is None:
+            loss = "squared-error" if data.num_classes is None else "cross-entropy"
+        self.data, self.l2, self.dtype = data, l2, dtype
+        self.batch_size, self.reshuffle = batch_size, reshuffle
+        self.device = torch.device(device)
+        module = copy.deepcopy(module).to(self.device, dtype)
+        self.spec = ModelSpec(module, Layout.of(module), get_loss(loss))
+        self.initial = self.layout.flatten(module)[None]
+        self.train = self._part(data.train)
+        self.test = self._part(data.test)
+        if data.validation is not None:
+            self.validation = self._part(data.validation)
+        self._check_outputs()
+
+    @property
+    def layout(self) -> Layout:
+        return self.spec.layout
+
+    @property
+    def num_clients(self) -> int:
+        return self.data.num_clients
+
+    @property
+    def size(self) -> int:
+        """How many parameters the model has."""
+        return self.layout.size
+
+    def kernel(self, name: str = "native") -> Kernel:
+        """How gradients are computed; `native` falls back to vmap for modules it cannot read."""
+        try:
+            return make_kernel(name, self.spec)
+        except UnsupportedLayerError:
+            return make_kernel("vmap", self.spec)
+
+    def has_native(self) -> bool:
+        """Whether the module is a chain of layers with gradients written out."""
+        try:
+            make_kernel("native", self.spec)
+        except UnsupportedLayerError:
+            return False
+        return True
+
+    def module(self, vector: Tensor) -> nn.Module:
+        """A module of its own with these parameters."""
+        return self.layout.fill(copy.deepcopy(self.spec.module), vector)
+
+    def part(self, name: str) -> Part:
+        """train, validation or test."""
+        part: Part = getattr(self, name)
+        return part
+
+    def _part(self, examples: Examples) -> Part:
+        x = examples.x.to(self.device)
+        y = examples.y.to(self.device)
+        return Part(
+            x.to(self.dtype) if x.is_floating_point() else x,
+            y.to(self.dtype) if y.is_floating_point() else y,
+            examples.offsets[:-1],
+            examples.sizes,
+        )
+
+    def _check_outputs(self) -> None:
+        """Refuse at the door a model that does not fit the data."""
+        example, target = self.train.x[:1], self.train.y[:1]
+        shape = tuple(example.shape[1:])
+        try:
+            with torch.no_grad():
+                output = self.spec.module(example)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise FedkinError(f"the model cannot take inputs of shape {shape}: {reason}") from None
+        classes = self.data.num_classes
+        if self.spec.loss.classes and classes is not None:
+            if output.dim() != 2 or output.shape[1] < classes:
+                raise FedkinError(
+                    f"the model gives outputs of shape {tuple(output.shape[1:])} but the labels "
+                    f"have {classes} classes; its last layer needs {classes} outputs"
+                )
+        elif self.spec.loss.name == "squared-error" and output.numel() != target.numel():
+            raise FedkinError(
+                f"the model gives outputs of shape {tuple(output.shape[1:])} but the targets "
+                f"have shape {tuple(target.shape[1:]) or '(one number)'}"
+            )
+        if not torch.isfinite(output).all():
+            raise FedkinError("the initial model gives outputs that are not finite")
+
+
+def refuse_hidden_state(module: nn.Module) -> None:
+    """A model must be a function of its parameters and its input, and of nothing else."""
+    for name, part in module.named_modules():
+        if getattr(part, "track_running_stats", False) and getattr(part, "running_mean", None) is not None:
+            raise FedkinError(
+                f"layer '{name}' ({type(part).__name__}) keeps running statistics, which cannot be "
+                "averaged between clients: use GroupNorm or LayerNorm, or batch norm with "
+                "track_running_stats=False"
+            )
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise FedkinError(
+                f"layer '{name}' ({type(part).__name__}) draws random numbers of its own, so runs "
+                "could not be repeated: leave it out, or regularise with l2"
+            )

@@ -1,0 +1,73 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from fedkin.errors import FedkinError, unknown
+from fedkin.federation import Step
+
+if TYPE_CHECKING:
+    from fedkin.methods.base import Method
+
+_METHODS: dict[str, type[Method]] = {}
+M = TypeVar("M")
+
+
+def register(name: str) -> Callable[[type[M]], type[M]]:
+    """Class decorator: make a method available by name, and its module's steps to engines."""
+
+    def enter(cls: type[M]) -> type[M]:
+        _METHODS[name] = cls  # type: ignore[assignment]
+        cls.name = name  # type: ignore[attr-defined]
+        return cls
+
+    return enter
+
+
+def methods() -> dict[str, type[Method]]:
+    """All registered methods."""
+    import fedkin.methods  # noqa: F401  (registers the built-in ones)
+
+    return dict(sorted(_METHODS.items()))
+
+
+def get_method(name: str) -> type[Method]:
+    if name not in methods():
+        raise unknown("method", name, methods())
+    return _METHODS[name]
+
+
+def step_modules() -> set[str]:
+    """Modules whose functions clients may be asked to run: those that methods draw steps from."""
+    found = {"fedkin.evaluation"}
+    for cls in methods().values():
+        module = sys.modules[cls.__module__]
+        found.add(cls.__module__)
+        found |= {
+            value.__module__
+            for value in vars(module).values()
+            if callable(value) and getattr(value, "__module__", "").startswith("fedkin.methods")
+        }
+    return found
+
+
+def step_name(step: Step) -> str:
+    """`package.module:function`."""
+    return f"{step.__module__}:{step.__qualname__}"
+
+
+def find_step(name: str) -> Step:
+    """A step by its name: only plain functions of `client` in modules of registered methods."""
+    module, _, function = name.partition(":")
+    if module not in step_modules():
+        raise FedkinError(f"step '{name}' belongs to no registered method")
+    step = getattr(importlib.import_module(module), function, None)
+    if not inspect.isfunction(step) or next(iter(inspect.signature(step).parameters), "") != "client":
+        raise FedkinError(f"'{name}' is not a step")
+    found: Step = step
+    return found
