@@ -14,12 +14,11 @@ from fedkin.errors import FedkinError
 def read_files(place: Path, names: Collection[str]) -> dict[str, bytes]:
     """The contents of those of `names` that `place` holds, by their bare names.
 
-    `place` is a folder (its immediate sub-folders are searched too), a zip or a tar.
+    `place` is a folder, a zip or a tar.
     """
     try:
         if place.is_dir():
-            found = [f for f in [*place.glob("*"), *place.glob("*/*")] if f.name in names]
-            return {f.name: f.read_bytes() for f in sorted(found) if f.is_file()}
+            return {n: (place / n).read_bytes() for n in sorted(names) if (place / n).is_file()}
         if zipfile.is_zipfile(place):
             with zipfile.ZipFile(place) as zipped:
                 listed = {Path(m).name: m for m in zipped.namelist() if not m.endswith("/")}
@@ -30,5 +29,8 @@ def read_files(place: Path, names: Collection[str]) -> dict[str, bytes]:
                 if (name := Path(member.name).name) in names and (data := tar.extractfile(member)):
                     contents[name] = data.read()
             return contents
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (
+        *(OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile),
+        *(RuntimeError, NotImplementedError),  # encrypted or compressed in a way unknown
+    ) as error:
         raise FedkinError(f"'{place}' cannot be read ({error}); replace the file") from None

@@ -13,14 +13,14 @@ from fedkin.data.build import build
 from fedkin.data.clients import ClientData
 from fedkin.data.config import DataConfig, Task
 from fedkin.data.places import given
-from fedkin.data.pool import Array, Pool, decide_task, encode_labels, finite, pixels
+from fedkin.data.pool import Array, Pool, encode_labels, finite, pixels
 from fedkin.errors import FedkinError
 
 
 def read_npz(config: DataConfig, rng: np.random.Generator) -> Pool:
     """An npz file with x, y (or x_train, y_train) and, where known, client, x_test, y_test.
 
-    x of type uint8 is pixels. `client` names each row's client and `client_test` each test
+    x of type uint8 is pixels; y of a floating type is for regression. `client` names each row's client and `client_test` each test
     row's; without `client` the samples are partitioned.
     """
     if config.path is None:
@@ -61,7 +61,8 @@ def from_arrays(
     """Clients from one (x, y) pair of arrays or tensors each.
 
     Without `test` (pairs in the same order) a share of each client's samples becomes its
-    test set. x of type uint8 is pixels; labels that start at 0 stay as they are.
+    test set. x of type uint8 is pixels. Unless `task` says otherwise, targets of a floating
+    type are for regression and others are classes; labels that start at 0 stay as they are.
     """
     if not clients:
         raise FedkinError("there are no clients: give at least one (x, y) pair")
@@ -117,7 +118,7 @@ def _pool(x: Array, y: Array, task: Task, where: str) -> Pool:
         raise FedkinError(f"{where} has a target that is missing or infinite; drop such rows")
     x = pixels(x) if x.dtype == np.uint8 else x
     x = x[:, None] if x.ndim == 1 else x
-    if decide_task(y, task) == "regression":
+    if task == "regression" or (task == "auto" and y.dtype.kind == "f"):
         if y.dtype.kind not in "iufb":
             raise FedkinError(f"{where} has targets of type {y.dtype}; regression needs numbers")
         return Pool(x, y.astype(np.float32), None)
@@ -138,16 +139,14 @@ def _like(pool: Pool, y: Array, x_test: Array, y_test: Array, where: str) -> tup
     if pool.num_classes is None:
         return part.x, part.y
     if not pool.class_names:  # the labels stayed as they are
-        labels = _whole(y_test)
-        if labels.dtype.kind not in "iub":
-            raise FedkinError(f"{where} has labels of another type than the training data")
-        pool.num_classes = max(pool.num_classes, int(labels.max()) + 1)
-        return part.x, labels.astype(np.int64)
-    kinds = np.unique(_whole(y))
-    labels = np.searchsorted(kinds, _whole(y_test))
-    if not np.array_equal(kinds[np.minimum(labels, len(kinds) - 1)], _whole(y_test)):
-        raise FedkinError(f"{where} has a class that the training data do not have")
-    return part.x, labels.astype(np.int64)
+        numbers = {k: k for k in range(pool.num_classes)}
+    else:
+        numbers = {k: i for i, k in enumerate(np.unique(_whole(y)).tolist())}
+    labels = [numbers.get(value, -1) for value in _whole(y_test).tolist()]
+    if -1 in labels:
+        strange = y_test[labels.index(-1)]
+        raise FedkinError(f"{where} has class '{strange}', which the training data do not have")
+    return part.x, np.array(labels, dtype=np.int64)
 
 
 def _whole(y: Array) -> Array:
@@ -164,12 +163,13 @@ def _client_numbers(clients: Array, samples: int, where: str) -> tuple[tuple[str
 
 def _arrays(path: str) -> dict[str, Array]:
     try:
-        with np.load(given(path), allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise FedkinError(f"'{path}' holds a single array; save x and y with numpy.savez")
+        file = np.load(given(path), allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise FedkinError(f"'{path}' holds a single array; save x and y with numpy.savez")
+        with file:
             return {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        if "pickle" in str(error):
+    except (OSError, ValueError, EOFError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
+        if "Object arrays" in str(error):
             raise FedkinError(
                 f"'{path}' contains pickled Python objects, which are not read for safety; "
                 "save plain arrays of numbers or text"

@@ -21,6 +21,8 @@ PARTITION, TEST, VALIDATION, CAPS, SHIFT = range(1, 6)  # 0 is the generators' o
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
     """Random numbers of their own for each purpose: a new test split deals the same clients."""
+    if seed < 0:
+        raise FedkinError(f"seed is {seed}; choose 0 or more")
     return np.random.default_rng([seed, purpose])
 
 
@@ -30,7 +32,8 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     With an official test set (and `official_test`) the partition deals the training
     samples, and each client's test samples come from the official ones in the same class
     shares, so that a personal model is judged on its own client's distribution;
-    `global_test` keeps the whole. Otherwise each client's own samples are split.
+    `global_test` keeps the whole (neither turned nor relabelled). Otherwise each client's
+    own samples are split.
     """
     if pool.test is not None and not config.official_test:
         pool = _pooled(pool)
@@ -55,6 +58,10 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     rng = stream(seed, CAPS)
     train = _capped(train, strata, config.train_per_client, rng)
     test = _capped(test, test_strata, config.test_per_client, rng)
+
+    untested = [name for name, rows in zip(names, test, strict=True) if not len(rows)]
+    if untested and config.test_fraction:
+        notes.append(f"{len(untested)} clients have no test samples (first: '{untested[0]}')")
 
     x = pool.x
     if callable(x):

@@ -54,25 +54,18 @@ def read_cifar(config: DataConfig, rng: np.random.Generator) -> Pool:
 
 def _places(config: DataConfig) -> Iterator[Path]:
     """Folders and archives that may hold the batches."""
-    number = config.name.removeprefix("cifar")
-    names = {"10": "cifar-10-batches-py", "100": "cifar-100-python"}[number]
     if config.path is not None:
-        place = given(config.path)
-        if place.is_dir() or place.suffix != ".zip":
-            yield place
-        return
-    for root in roots(config.data_dir):
-        for folder in (root / config.name, root):
-            for name in (
-                names,
-                names.replace("python", "binary").replace("-py", "-bin"),
-                f"cifar-{number}-python.tar.gz",
-                f"cifar-{number}-binary.tar.gz",
-            ):
-                if (folder / name).exists():
-                    yield folder / name
-        if (root / config.name).is_dir():
-            yield root / config.name
+        homes = [given(config.path)]
+        if homes[0].suffix == ".zip":
+            return
+    else:
+        homes = [home for r in roots(config.data_dir) for home in (r / config.name, r)]
+    number = config.name.removeprefix("cifar")
+    folders = {"10": ("batches-py", "batches-bin"), "100": ("python", "binary")}[number]
+    archives = ("python.tar.gz", "binary.tar.gz")
+    for home in homes:
+        inside = [home / f"cifar-{number}-{what}" for what in (*folders, *archives)]
+        yield from (place for place in (home, *inside) if place.exists())
 
 
 def _image_places(config: DataConfig) -> Iterator[Path]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.pool import Array
+from fedkin.errors import FedkinError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,8 @@ def plot(data: ClientData, path: str | Path) -> None:
     if data.num_classes is not None:
         counts = class_counts(data)
     few = counts.shape[1] <= 20
-    colours = matplotlib.colormaps["tab20" if few else "turbo"]
+    palette = "tab10" if counts.shape[1] <= 10 else "tab20" if few else "turbo"
+    colours = matplotlib.colormaps[palette]
     edges = np.arange(data.num_clients + 1) - 0.5
     figure = Figure(figsize=(min(4 + 0.15 * data.num_clients, 16), 4), layout="constrained")
     axes = figure.subplots()
@@ -92,10 +94,14 @@ def plot(data: ClientData, path: str | Path) -> None:
         # One outline per class, not one bar per cell: 500 clients x 100 classes stay quick.
         axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, label=label)
         bottom = top
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="client", ylabel="training samples", xlim=(edges[0], edges[-1]))
     if few and data.num_classes is not None:
         axes.legend(title="class", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
-    figure.savefig(path, dpi=120)
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:  # no such folder, no such picture format
+        raise FedkinError(f"the picture '{path}' cannot be written ({error})") from None
 
 
 def checksum(data: ClientData) -> str:

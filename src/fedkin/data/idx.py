@@ -6,7 +6,6 @@ import gzip
 import math
 import string
 import zlib
-from pathlib import Path
 
 import numpy as np
 
@@ -33,11 +32,11 @@ EMNIST: dict[str, tuple[str, ...]] = {
     "digits": tuple(string.digits),
     "mnist": tuple(string.digits),
 }
-FOLDERS = {
-    "mnist": "MNIST/raw",
-    "fashion-mnist": "FashionMNIST/raw",
-    "kmnist": "KMNIST/raw",
-    "emnist": "EMNIST/raw",
+FOLDERS = {  # ours, torchvision's
+    "mnist": ("mnist", "MNIST"),
+    "fashion-mnist": ("fashion-mnist", "FashionMNIST"),
+    "kmnist": ("kmnist", "KMNIST"),
+    "emnist": ("emnist", "EMNIST"),
 }
 
 
@@ -75,19 +74,15 @@ def _locate(config: DataConfig, heads: tuple[str, str]) -> dict[str, bytes]:
         for name in (plain, plain + ".gz")
     }
     if config.path is not None:
-        found = read_files(given(config.path), wanted)
-        if not found:
-            raise FedkinError(f"'{config.path}' has no file {stems[0]}.gz; check the data's path")
-        return found
-    for root in roots(config.data_dir):
-        for place in (
-            root / config.name,
-            root / FOLDERS[config.name],
-            root / config.name / "gzip.zip",
-            *([root] if config.data_dir and root == Path(config.data_dir) else []),
-        ):
+        homes = [given(config.path)]
+    else:
+        homes = [root / n for root in roots(config.data_dir) for n in FOLDERS[config.name]]
+    for home in homes:
+        for place in (home, home / "raw", home / "gzip", home / "gzip.zip"):
             if place.exists() and (found := read_files(place, wanted)):
                 return found
+    if config.path is not None:
+        raise FedkinError(f"'{config.path}' has no file {stems[0]}.gz; check the data's path")
     folder = download(config.name)
     return read_files(folder / "gzip.zip" if config.name == "emnist" else folder, wanted)
 
@@ -108,6 +103,8 @@ def _part(
     image_file, label_file = str(files["images"]), str(files["labels"])
     images = parse_idx(contents[image_file], image_file, 3)
     labels = parse_idx(contents[label_file], label_file, 1).astype(np.int64)
+    if len(images) == 0:
+        raise FedkinError(f"{image_file} has no images; download it again")
     if len(images) != len(labels):
         raise FedkinError(
             f"{image_file} has {len(images)} images but {label_file} {len(labels)} labels; "

@@ -1,7 +1,7 @@
 """Where data sets lie on disk, and how known ones get there.
 
 Searched in this order: `data_dir`, the folder FEDKIN_DATA names, the cache (FEDKIN_CACHE,
-or ~/.cache/fedkin). What is in none of them is downloaded into the cache.
+or ~/.cache/fedkin). What the cache lacks is downloaded into it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,9 +59,9 @@ def cache_dir() -> Path:
 
 
 def roots(data_dir: str | None) -> list[Path]:
-    """The folders that may hold data sets, in the order in which they are searched."""
-    named = [Path(place) for place in (data_dir, os.environ.get("FEDKIN_DATA")) if place]
-    return [*named, cache_dir()]
+    """The user's folders of data sets, in the order in which they are searched."""
+    places = (data_dir, os.environ.get("FEDKIN_DATA"))
+    return [Path(place).expanduser() for place in places if place]
 
 
 def given(path: str) -> Path:
@@ -93,7 +94,7 @@ def _fetch(name: str, url: str, md5: str, target: Path) -> None:
                 raise FedkinError(
                     f"{url} arrived damaged (MD5 {digest.hexdigest()} instead of {md5}); try again"
                 )
-    except OSError as error:  # URLError is one
+    except (OSError, HTTPException) as error:  # URLError is an OSError
         files = ", ".join(address.rsplit("/", 1)[1] for address in REMOTE[name])
         raise FedkinError(
             f"data set '{name}' is not on this machine and {url} could not be downloaded "
@@ -118,5 +119,5 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error)
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or error)

@@ -66,21 +66,6 @@ def encode_labels(values: Array) -> tuple[Array, int, tuple[str, ...]]:
     return labels.astype(np.int64), len(kinds), tuple(str(kind) for kind in kinds)
 
 
-def decide_task(values: Array, task: str) -> str:
-    """Classification or regression: as asked, or by the look of the target.
-
-    Words, truth values and up to 20 different whole numbers are classes.
-    """
-    if task != "auto":
-        return task
-    if values.dtype.kind not in "iuf":
-        return "classification"
-    kinds = np.unique(values)
-    return (
-        "classification" if len(kinds) <= 20 and (kinds == np.round(kinds)).all() else "regression"
-    )
-
-
 def pixels(x: Array) -> Array:
     """Images as [n, channels, height, width], from [n, h, w] or [n, h, w, channels] too."""
     if x.ndim == 3:

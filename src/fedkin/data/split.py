@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedkin.data.partition import Rows, apportion
+from fedkin.data.partition import Rows, apportion, by_column
 
 
 def take(labels: Rows, count: int, rng: np.random.Generator) -> Rows:
@@ -46,14 +46,12 @@ def deal_test(
     """
     num_classes = 1 + max(int(labels.max()), int(test_labels.max()))
     held = np.stack([np.bincount(labels[rows], minlength=num_classes) for rows in train])
-    parts: list[list[Rows]] = [[] for _ in train]
-    for c in range(num_classes):
+    owner = np.full(len(test_labels), -1, dtype=np.int64)
+    for c in np.flatnonzero(held.any(0)):
         rows = rng.permutation(np.flatnonzero(test_labels == c))
-        if len(rows) and held[:, c].any():
-            counts = apportion(held[:, c].astype(np.float64), len(rows))
-            for part, own in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
-                part.append(own)
-    dealt = [np.sort(np.concatenate(p)) if p else np.empty(0, dtype=np.int64) for p in parts]
+        counts = apportion(held[:, c].astype(np.float64), len(rows))
+        owner[rows] = np.repeat(np.arange(len(train)), counts)
+    dealt = by_column(owner, len(train))
     for client, rows in enumerate(dealt):
         if not len(rows):
             dealt[client] = np.flatnonzero(test_labels == held[client].argmax())[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Rows
 from fedkin.data.places import given
-from fedkin.data.pool import Array, Pool, decide_task, encode_labels
+from fedkin.data.pool import Array, Pool, encode_labels
 from fedkin.errors import FedkinError, unknown
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
         raise FedkinError(f"data '{config.name}' need a file: set path")
     path = given(config.path)
     try:
-        frame = pd.read_csv(path) if config.name == "csv" else pd.read_parquet(path)
+        frame = (
+            pd.read_csv(path, low_memory=False) if config.name == "csv" else pd.read_parquet(path)
+        )
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]
         kind = "CSV" if config.name == "csv" else "Parquet"
@@ -114,7 +117,7 @@ def _target(
     values: Array = column.map(str).to_numpy(dtype=str) if numeric is None else numeric
     if (values == values[0]).all():
         raise FedkinError(f"{name} is always {column.iloc[0]}: there is nothing to learn")
-    if decide_task(values, config.task) == "regression":
+    if config.task == "regression" or (config.task == "auto" and _is_measured(values)):
         if numeric is None:
             raise FedkinError(f"{name} is not a number; set task to classification")
         if np.abs(numeric).max() > 1e30:
@@ -126,13 +129,28 @@ def _target(
     return encode_labels(values)
 
 
+def _is_measured(values: Array) -> bool:
+    """Whether a target is a quantity; words and up to 20 different whole numbers are classes."""
+    if values.dtype.kind != "f":
+        return False
+    kinds = np.unique(values)
+    return len(kinds) > 20 or bool((kinds != np.round(kinds)).any())
+
+
 def _as_numbers(column: pd.Series[Any]) -> Array | None:
     """The column as floats (truth values as 0 and 1, dates as seconds), or None for words."""
+    import pandas as pd
     from pandas.api import types
 
-    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
-        seconds = column.astype("int64").to_numpy() / 1e9
-        return np.where(column.isna(), np.nan, seconds)
+    for kind, is_kind in (
+        ("datetime64[ns]", types.is_datetime64_any_dtype),
+        ("timedelta64[ns]", types.is_timedelta64_dtype),
+    ):
+        if is_kind(column):
+            seconds = column.to_numpy(dtype=kind).astype(np.int64) / 1e9
+            return np.where(column.isna(), np.nan, seconds)
+    if column.dtype == object and column.dropna().map(lambda v: isinstance(v, Number)).all():
+        column = pd.to_numeric(column, errors="coerce")  # Parquet's decimals, mixed numbers
     if types.is_numeric_dtype(column) and not types.is_complex_dtype(column):
         numbers: Array = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
