@@ -137,6 +137,7 @@ class Federation:
         self.accounts = Accounts(self.size)
         self.round, self._call = 0, 0
         self.not_finite: list[int] = []
+        self.records: dict[str, Tensor | float] = {}
 
     # what the server knows -----------------------------------------------------------
 
@@ -155,7 +156,11 @@ class Federation:
 
     def begin_round(self, number: int) -> None:
         """All randomness of a round follows from its number."""
-        self.round, self._call, self.not_finite = number, 0, []
+        self.round, self._call, self.not_finite, self.records = number, 0, [], {}
+
+    def record(self, **facts: Tensor | float) -> None:
+        """Leave diagnostics of this round in the run folder: numbers, or a row of them."""
+        self.records |= facts
 
     def random(self, purpose: str) -> np.random.Generator:
         """The server's own random numbers for a purpose in this round."""

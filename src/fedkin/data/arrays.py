@@ -20,8 +20,8 @@ from fedkin.errors import FedkinError
 def read_npz(config: DataConfig, rng: np.random.Generator) -> Pool:
     """An npz file with x, y (or x_train, y_train) and, where known, client, x_test, y_test.
 
-    x of type uint8 is pixels; y of a floating type is for regression. `client` names each row's client and `client_test` each test
-    row's; without `client` the samples are partitioned.
+    x of type uint8 is pixels; y of a floating type is for regression. `client` names each
+    row's client and `client_test` each test row's; without `client` samples are partitioned.
     """
     if config.path is None:
         raise FedkinError("data 'npz' need a file: set path")

@@ -76,6 +76,7 @@ def plot(data: ClientData, path: str | Path) -> None:
     """Draw training samples per client, stacked by class, into a picture file."""
     import matplotlib
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window system
+    from matplotlib.ticker import MaxNLocator
 
     counts = data.train.sizes.numpy()[:, None]
     if data.num_classes is not None:
@@ -94,7 +95,7 @@ def plot(data: ClientData, path: str | Path) -> None:
         # One outline per class, not one bar per cell: 500 clients x 100 classes stay quick.
         axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, label=label)
         bottom = top
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="client", ylabel="training samples", xlim=(edges[0], edges[-1]))
     if few and data.num_classes is not None:
         axes.legend(title="class", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)

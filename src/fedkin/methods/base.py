@@ -42,6 +42,10 @@ class Method:
         """The one model for all, where the method has one."""
         return None
 
+    def results(self, s: State) -> dict[str, Tensor]:
+        """Tables worth keeping at the end of a run, such as who learnt from whom [N, N]."""
+        return {}
+
 
 @dataclass
 class LocalWork(Method):

@@ -1,0 +1,148 @@
+"""Partitions: every sample goes to one client at most, and each scheme keeps its promise."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkin.data import partition as deal
+from fedkin.errors import FedkinError
+
+LABELS = np.random.default_rng(7).integers(0, 10, 2000)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+SCHEMES = {
+    "iid": lambda r: deal.iid(LABELS, 17, r),
+    "dirichlet": lambda r: deal.dirichlet(LABELS, 17, 0.3, r),
+    "classes": lambda r: deal.by_classes(LABELS, 17, 3, r),
+    "classes, power-law": lambda r: deal.by_classes(LABELS, 17, 3, r, 0.6),
+    "shards": lambda r: deal.shards(LABELS, 17, 2, r),
+    "powerlaw": lambda r: deal.powerlaw(LABELS, 17, 1.0, r),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_sample_goes_to_exactly_one_client(scheme: str) -> None:
+    rows = np.concatenate(SCHEMES[scheme](rng()))
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(LABELS)))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_same_seed_same_rows_and_another_seed_others(scheme: str) -> None:
+    first, again, other = (SCHEMES[scheme](rng(s)) for s in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_iid_sizes_differ_by_one_at_most() -> None:
+    sizes = [len(rows) for rows in deal.iid(LABELS, 17, rng())]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    alpha=st.floats(1e-6, 1e6),
+    num_clients=st.integers(1, 200),
+    classes=st.integers(1, 30),
+    seed=st.integers(0, 1000),
+)
+def test_dirichlet_ends_and_gives_everybody_the_minimum(
+    alpha: float, num_clients: int, classes: int, seed: int
+) -> None:
+    labels = np.arange(600) % classes
+    parts = deal.dirichlet(labels, num_clients, alpha, rng(seed), min_per_client=3)
+    assert min(len(rows) for rows in parts) >= 3
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(600))
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 100])
+def test_dirichlet_deals_500_clients_100_classes_within_a_second(alpha: float) -> None:
+    labels = np.arange(50_000) % 100
+    start = time.perf_counter()
+    parts = deal.dirichlet(labels, 500, alpha, rng(), min_per_client=10)
+    assert time.perf_counter() - start < 1
+    assert len(parts) == 500
+
+
+def test_dirichlet_skew_falls_with_alpha() -> None:
+    def classes_held(alpha: float) -> float:
+        parts = deal.dirichlet(LABELS, 20, alpha, rng(), 1)
+        return float(np.mean([len(np.unique(LABELS[rows])) for rows in parts]))
+
+    assert classes_held(0.05) < 4 < 9 < classes_held(100)
+
+
+def test_dirichlet_shares_have_the_distributions_mean_and_variance() -> None:
+    # One class among 4 clients: a client's share has variance (1/4)(3/4) / (4 alpha + 1).
+    draws = np.array([deal._dirichlet(0.5, 4, rng(s)) for s in range(4000)])
+    shares = draws / draws.sum(1, keepdims=True)
+    assert shares.mean(0) == pytest.approx([0.25] * 4, abs=0.02)
+    assert shares.var(0) == pytest.approx([0.0625] * 4, abs=0.006)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 10])
+def test_each_client_holds_k_classes_and_classes_are_held_equally_often(k: int) -> None:
+    parts = deal.by_classes(LABELS, 20, k, rng())
+    held = [np.unique(LABELS[rows]) for rows in parts]
+    assert all(len(classes) == k for classes in held)
+    assert np.ptp(np.bincount(np.concatenate(held), minlength=10)) <= 1
+
+
+def test_size_power_makes_clients_with_k_classes_unequal() -> None:
+    sizes = [len(rows) for rows in deal.by_classes(np.arange(70_000) % 10, 40, 3, rng(), 0.6)]
+    assert 5 < max(sizes) / min(sizes) < 20
+
+
+def test_more_classes_per_client_than_classes_is_refused() -> None:
+    with pytest.raises(FedkinError, match=r"classes_per_client is 11 but the data have 10 classes"):
+        deal.by_classes(LABELS, 5, 11, rng())
+
+
+def test_two_shards_hold_few_classes() -> None:
+    labels = np.arange(6000) % 10
+    parts = deal.shards(labels, 100, 2, rng())
+    assert all(len(rows) == 60 for rows in parts)
+    assert all(len(np.unique(labels[rows])) <= 2 for rows in parts)
+
+
+def test_powerlaw_sizes_follow_the_ranks() -> None:
+    sizes = np.sort([len(r) for r in deal.powerlaw(np.zeros(10_000, int), 10, 1.0, rng(), 1)])[::-1]
+    expected = 1 + 9990 / np.arange(1, 11) / np.sum(1 / np.arange(1, 11))
+    np.testing.assert_allclose(sizes, expected, atol=1)
+
+
+def test_column_keeps_each_clients_rows_in_order_and_drops_unowned_ones() -> None:
+    parts = deal.by_column(np.array([1, 0, -1, 1]), 3)
+    assert [rows.tolist() for rows in parts] == [[1], [0, 3], []]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: deal.iid(LABELS[:3], 4, rng()), "4 clients cannot share 3 samples"),
+        (lambda: deal.iid(LABELS, 0, rng()), "num_clients is 0"),
+        (lambda: deal.shards(LABELS[:9], 5, 2, rng()), "need 10 shards but there are 9 samples"),
+        (
+            lambda: deal.dirichlet(LABELS, 300, 1.0, rng(), 10),
+            "300 clients with at least 10 samples each need 3000 samples but there are 2000",
+        ),
+    ],
+)
+def test_too_many_clients_are_refused(call: object, sentence: str) -> None:
+    with pytest.raises(FedkinError, match=sentence):
+        call()  # type: ignore[operator]
+
+
+def test_apportion_sums_exactly_and_gives_nothing_to_weight_zero() -> None:
+    counts = deal.apportion(np.array([0.0, 1.0, 1.0, 1.0]), 10)
+    assert counts.sum() == 10
+    assert counts[0] == 0
+    assert np.ptp(counts[1:]) == 1

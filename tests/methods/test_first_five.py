@@ -1,0 +1,98 @@
+"""The first methods against rounds computed by hand, and against each other."""
+
+import torch
+from tests.helpers import federation, least_squares, personal_models, quadratic, run
+
+from fedkin.methods import FedAvg, FedProx, Local, LocalizedFedAvg, Scaffold
+
+# f_1 = (v - 1)^2/2 and f_2 = (2v + 2)^2/2: gradients v - 1 and 4v + 4, optimum of the mean -3/5
+XS, YS = [1.0, 2.0], [1.0, -2.0]
+
+
+def by_hand(gradient, y, steps, lr=0.1):
+    for _ in range(steps):
+        y = y - lr * gradient(y)
+    return y
+
+
+def test_a_fedavg_round_is_the_mean_of_local_steps():
+    state = run(FedAvg(lr=0.1, local_steps=2), federation(quadratic(XS, YS, start=0.5)), 1)
+    first = by_hand(lambda v: v - 1, 0.5, 2)
+    second = by_hand(lambda v: 4 * v + 4, 0.5, 2)
+    assert state.x.item() == torch.tensor((first + second) / 2, dtype=torch.float64)
+
+
+def test_weighted_fedavg_weighs_by_sample_count():
+    problem = least_squares(clients=2)
+    fed = federation(problem)
+    problem.train.sizes.copy_(torch.tensor([8, 4]))
+    state = run(FedAvg(lr=0.1, local_steps=1, weighted=True), fed, 1)
+    x, y = problem.data.train.x, problem.data.train.y
+    g = [-(x[a:b].T @ y[a:b]) / (b - a) for a, b in ((0, 8), (8, 12))]
+    torch.testing.assert_close(state.x, -0.1 * (8 * g[0] + 4 * g[1]) / 12)
+
+
+def test_local_training_never_mixes_clients():
+    method, fed = Local(lr=0.1, local_steps=3), federation(quadratic(XS, YS))
+    state = run(method, fed, 2)
+    expected = [by_hand(lambda v: v - 1, 0.0, 6), by_hand(lambda v: 4 * v + 4, 0.0, 6)]
+    torch.testing.assert_close(
+        personal_models(method, fed, state)[:, 0], torch.tensor(expected, dtype=torch.float64)
+    )
+    assert fed.accounts.total("bytes_up") == fed.accounts.total("bytes_down") == 0
+
+
+def test_localized_fedavg_fine_tunes_a_copy():
+    method, fed = LocalizedFedAvg(lr=0.1, local_steps=1, tune_steps=2, tune_lr=0.05), federation(quadratic(XS, YS))
+    state = run(method, fed, 1)
+    x = (by_hand(lambda v: v - 1, 0.0, 1) + by_hand(lambda v: 4 * v + 4, 0.0, 1)) / 2
+    expected = [by_hand(lambda v: v - 1, x, 2, 0.05), by_hand(lambda v: 4 * v + 4, x, 2, 0.05)]
+    torch.testing.assert_close(
+        personal_models(method, fed, state)[:, 0], torch.tensor(expected, dtype=torch.float64)
+    )
+    assert state.x.item() == x
+
+
+def test_fedprox_pulls_towards_the_received_model():
+    state = run(FedProx(lr=0.1, local_steps=2, mu=0.5), federation(quadratic(XS, YS, start=0.5)), 1)
+    first = by_hand(lambda v: v - 1 + 0.5 * (v - 0.5), 0.5, 2)
+    second = by_hand(lambda v: 4 * v + 4 + 0.5 * (v - 0.5), 0.5, 2)
+    torch.testing.assert_close(state.x.item(), (first + second) / 2)
+
+
+def test_fedprox_without_pull_is_fedavg():
+    a = run(FedProx(lr=0.05, mu=0.0), federation(least_squares()), 5)
+    b = run(FedAvg(lr=0.05), federation(least_squares()), 5)
+    torch.testing.assert_close(a.x, b.x, rtol=0, atol=0)
+
+
+def test_two_scaffold_rounds_by_hand():
+    lr, K = 0.1, 2
+    fed = federation(quadratic(XS, YS))
+    state = run(Scaffold(lr=lr, local_steps=K), fed, 2)
+    x, c, ci = 0.0, 0.0, [0.0, 0.0]
+    gradients = [lambda v: v - 1, lambda v: 4 * v + 4]
+    for _ in range(2):
+        ys = [by_hand(lambda v, i=i: gradients[i](v) - ci[i] + c, x, K, lr) for i in (0, 1)]
+        new = [ci[i] - c + (x - ys[i]) / (K * lr) for i in (0, 1)]
+        c, x = c + sum(n - o for n, o in zip(new, ci, strict=True)) / 2, x + sum(y - x for y in ys) / 2
+        ci = new
+    torch.testing.assert_close([state.x.item(), state.c.item()], [x, c])
+
+
+def test_fedavg_with_one_step_is_centralised_sgd():
+    problem = least_squares()
+    state = run(FedAvg(lr=0.05, local_steps=1), federation(problem), 30)
+    x, y = problem.data.train.x, problem.data.train.y
+    v = torch.zeros(3, dtype=torch.float64)
+    for _ in range(30):
+        v = v - 0.05 * x.T @ (x @ v - y) / len(y)
+    torch.testing.assert_close(state.x, v)
+
+
+def test_scaffold_reaches_the_optimum_where_fedavg_does_not():
+    problem = quadratic(XS, YS)
+    scaffold = run(Scaffold(lr=0.05, local_steps=10), federation(problem), 300)
+    fedavg = run(FedAvg(lr=0.05, local_steps=10), federation(problem), 300)
+    assert abs(scaffold.x.item() + 3 / 5) < 1e-8
+    assert abs(fedavg.x.item() + 3 / 5) > 0.05
