@@ -1,0 +1,34 @@
+"""Models by name: ordinary modules built for the shape of the data."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import nn
+
+from fedkin.errors import FedkinError, unknown
+from fedkin.models.basic import MODELS, Shape
+
+__all__ = ["MODELS", "build"]
+
+
+def build(name: str, input_shape: Shape, outputs: int, seed: int = 0) -> nn.Module:
+    """A model by name, initialised from the seed alone: `mlp`, or with widths as in `mlp:200,100`.
+
+    Linear models start at zero.
+    """
+    kind, _, widths = name.partition(":")
+    if kind not in MODELS:
+        raise unknown("model", kind, MODELS)
+    if outputs < 1 or prod(input_shape) < 1:
+        raise FedkinError(f"no model can map inputs of shape {input_shape} to {outputs} outputs")
+    try:
+        numbers = [int(width) for width in widths.split(",")] if widths else []
+    except ValueError:
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise FedkinError(f"model '{name}': widths are whole numbers above zero, as in mlp:200,100")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[kind](tuple(input_shape), outputs, *numbers)

@@ -1,0 +1,68 @@
+"""Logistic and linear regression, multi-layer perceptrons and small convolutional networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from torch import nn
+
+from fedkin.errors import FedkinError
+
+Shape = tuple[int, ...]
+
+
+def linear(shape: Shape, outputs: int) -> nn.Module:
+    """One linear layer, starting at zero: logistic regression with cross-entropy."""
+    layer = nn.Linear(prod(shape), outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def mlp(shape: Shape, outputs: int, *widths: int) -> nn.Module:
+    """Hidden layers with ReLU; 200 and 200 units unless told otherwise."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    size = prod(shape)
+    for width in widths or (200, 200):
+        layers += [nn.Linear(size, width), nn.ReLU()]
+        size = width
+    return nn.Sequential(*layers, nn.Linear(size, outputs))
+
+
+def cnn(shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: int) -> nn.Module:
+    """Two convolutions with ReLU and pooling, then dense layers (512 unless told otherwise).
+
+    Kernels are 5x5, or 3x3 for images smaller than 20 pixels.
+    """
+    if len(shape) != 3:
+        raise FedkinError(f"a cnn needs images [channels, height, width], not inputs of shape {shape}")
+    channels, height, width = shape
+    kernel = 5 if min(height, width) >= 20 else 3
+    if min(height, width) < 8:
+        raise FedkinError(f"a cnn needs images of at least 8x8 pixels, not {height}x{width}")
+    padding = 0 if kernel == 5 else 1
+
+    def shrink(pixels: int) -> int:
+        for _ in range(2):
+            pixels = (pixels - kernel + 1 + 2 * padding) // 2
+        return pixels
+
+    layers: list[nn.Module] = [
+        nn.Conv2d(channels, first, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(first, second, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(),
+    ]  # fmt: skip
+    size = second * shrink(height) * shrink(width)
+    for units in dense or (512,):
+        layers += [nn.Linear(size, units), nn.ReLU()]
+        size = units
+    return nn.Sequential(*layers, nn.Linear(size, outputs))
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "logistic": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+}
