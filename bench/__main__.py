@@ -27,7 +27,8 @@ def seconds(work: Callable[[], None]) -> float:
 def interleaved(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> Row:
     """Medians of rounds run in turn, so that both see the same machine."""
     threads = torch.get_num_threads()
-    ours(), theirs(), ours()
+    for warm_up in (ours, theirs, ours):
+        warm_up()
     mine, other = [], []
     for _ in range(rounds):
         mine.append(seconds(ours))
@@ -87,7 +88,9 @@ def main() -> None:
         return
     print("  ".join(f"{name:>14}" for name in found[0]))
     for row in found:
-        print("  ".join(f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values()))
+        print(
+            "  ".join(f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values())
+        )
 
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def blobs(
     return ClientData(train, Examples.of([draw(20) for _ in range(clients)]), classes)
 
 
-def federation(problem: Problem, engine: str = "embedded", strategy: str = "stacked", **options: Any) -> Federation:
+def federation(
+    problem: Problem, engine: str = "embedded", strategy: str = "stacked", **options: Any
+) -> Federation:
     return Federation(problem, make_engine(engine, problem, strategy), **options)
 
 

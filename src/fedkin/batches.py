@@ -48,9 +48,7 @@ class Draws:
             limit = max(1, DRAW_AHEAD // (len(self.keys) * self.batch_size))
             count = min(self._grow, limit)
             self._first, self._grow = t, 2 * self._grow
-            words = rng.bits(
-                self.keys, rng.positions(t * self.batch_size, count, self.batch_size)
-            )
+            words = rng.bits(self.keys, rng.positions(t * self.batch_size, count, self.batch_size))
             self._ahead = rng.below(self.sizes, words)
         return self._ahead[:, t - self._first], None
 

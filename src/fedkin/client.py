@@ -102,12 +102,11 @@ class Client:
         rows, real = self._chooser.at(self._position)
         self._position = self._position + (1 if self._active is None else self._active)
         part, rows = self.problem.train, rows + self._starts[:, None]
-        sizes: int | Ints = rows.shape[1]
-        w = None
-        if real is not None and not real.all():
-            sizes = real.sum(1)
-            w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
-            rows = np.minimum(rows, len(part.y) - 1)
+        if real is None or real.all():
+            return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1])
+        sizes: Ints = real.sum(1)
+        w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
+        rows = np.minimum(rows, len(part.y) - 1)
         return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes)
 
     def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
@@ -144,24 +143,23 @@ class Client:
         self._count(1, self._sizes)
         v = self._rows(v)
         total = torch.zeros_like(v, memory_format=torch.contiguous_format)
-        for batch in self._sweep(self.problem.train):
-            total += self.kernel.grad(v, batch.x, batch.y, batch.w)
+        for batch, mask in self._sweep(self.problem.train):
+            total += self.kernel.grad(v, batch.x, batch.y, mask)
         return self._with_l2(v, total / self.n)
 
     def full_loss(self, v: Tensor) -> Tensor:
         """f_i(v) over all training data, a column."""
         total = torch.zeros(len(self), 1, dtype=v.dtype, device=v.device)
-        for batch in self._sweep(self.problem.train):
-            total += (self._losses(v, batch) * batch.w).sum(1, keepdim=True)
+        for batch, mask in self._sweep(self.problem.train):
+            total += (self._losses(v, batch) * mask).sum(1, keepdim=True)
         return self._with_l2_value(v, total / self.n)
 
     def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
         """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
         sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)
-        for batch in self._sweep(self.problem.part(part)):
+        for batch, mask in self._sweep(self.problem.part(part)):
             outputs = self._outputs(v, batch.x)
             flat, targets = outputs.flatten(0, 1), batch.y.flatten(0, 1)
-            mask = batch.w
             losses = self.problem.spec.loss.value(flat, targets).view(mask.shape)
             sums[:, 0] += torch.where(mask > 0, losses, 0).sum(1)
             if self.problem.data.num_classes is not None:
@@ -174,7 +172,9 @@ class Client:
 
     def recall(self, name: str, default: Tensor) -> Tensor:
         """What was kept under this name in an earlier round, or the default."""
-        return self._kept[name] if name in self._kept else self._memory.read(name, self.who, default)
+        return (
+            self._kept[name] if name in self._kept else self._memory.read(name, self.who, default)
+        )
 
     def keep(self, **tensors: Tensor) -> None:
         """Remember tensors until the next round; nothing is kept of an answer gone wrong."""
@@ -214,7 +214,8 @@ class Client:
 
     def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
         if len(v) == 1:  # one model for all rows: one large product instead of many small ones
-            return self.kernel.outputs(v, x.flatten(0, 1)[None])[0].unflatten(0, x.shape[:2])
+            outputs = self.kernel.outputs(v, x.flatten(0, 1)[None])[0]
+            return outputs.view(*x.shape[:2], *outputs.shape[1:])
         return self.kernel.outputs(v, x)
 
     def _losses(self, v: Tensor, batch: Batch) -> Tensor:
@@ -230,8 +231,8 @@ class Client:
             return value
         return value + self.problem.l2 / 2 * v.square().sum(1, keepdim=True)
 
-    def _sweep(self, part: Part) -> Iterator[Batch]:
-        """All examples of a part in stretches; w is 1 for an example, 0 for padding."""
+    def _sweep(self, part: Part) -> Iterator[tuple[Batch, Tensor]]:
+        """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""
         sizes: Ints = part.sizes[self.who].numpy()
         starts: Ints = part.starts[self.who].numpy()
         numbers = int(part.x[0].numel()) if len(part.x) else 1
@@ -239,8 +240,8 @@ class Client:
             columns = np.arange(lo, hi)
             real = columns < sizes[:, None]
             rows = np.minimum(starts[:, None] + columns, len(part.y) - 1)
-            w = torch.from_numpy(real).to(self.problem.device, self.problem.dtype)
-            yield Batch(gather(part.x, rows), gather(part.y, rows), w, real.sum(1))
+            mask = torch.from_numpy(real).to(self.problem.device, self.problem.dtype)
+            yield Batch(gather(part.x, rows), gather(part.y, rows), mask, real.sum(1)), mask
 
 
 def _as_state(value: Any) -> State:

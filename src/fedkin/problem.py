@@ -136,7 +136,10 @@ class Problem:
 def refuse_hidden_state(module: nn.Module) -> None:
     """A model must be a function of its parameters and its input, and of nothing else."""
     for name, part in module.named_modules():
-        if getattr(part, "track_running_stats", False) and getattr(part, "running_mean", None) is not None:
+        if (
+            getattr(part, "track_running_stats", False)
+            and getattr(part, "running_mean", None) is not None
+        ):
             raise FedkinError(
                 f"layer '{name}' ({type(part).__name__}) keeps running statistics, which cannot be "
                 "averaged between clients: use GroupNorm or LayerNorm, or batch norm with "

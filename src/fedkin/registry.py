@@ -67,7 +67,10 @@ def find_step(name: str) -> Step:
     if module not in step_modules():
         raise FedkinError(f"step '{name}' belongs to no registered method")
     step = getattr(importlib.import_module(module), function, None)
-    if not inspect.isfunction(step) or next(iter(inspect.signature(step).parameters), "") != "client":
+    if (
+        not inspect.isfunction(step)
+        or next(iter(inspect.signature(step).parameters), "") != "client"
+    ):
         raise FedkinError(f"'{name}' is not a step")
     found: Step = step
     return found

@@ -1,9 +1,9 @@
 """The first methods against rounds computed by hand, and against each other."""
 
 import torch
-from tests.helpers import federation, least_squares, personal_models, quadratic, run
 
 from fedkin.methods import FedAvg, FedProx, Local, LocalizedFedAvg, Scaffold
+from tests.helpers import federation, least_squares, personal_models, quadratic, run
 
 # f_1 = (v - 1)^2/2 and f_2 = (2v + 2)^2/2: gradients v - 1 and 4v + 4, optimum of the mean -3/5
 XS, YS = [1.0, 2.0], [1.0, -2.0]
@@ -43,7 +43,10 @@ def test_local_training_never_mixes_clients():
 
 
 def test_localized_fedavg_fine_tunes_a_copy():
-    method, fed = LocalizedFedAvg(lr=0.1, local_steps=1, tune_steps=2, tune_lr=0.05), federation(quadratic(XS, YS))
+    method, fed = (
+        LocalizedFedAvg(lr=0.1, local_steps=1, tune_steps=2, tune_lr=0.05),
+        federation(quadratic(XS, YS)),
+    )
     state = run(method, fed, 1)
     x = (by_hand(lambda v: v - 1, 0.0, 1) + by_hand(lambda v: 4 * v + 4, 0.0, 1)) / 2
     expected = [by_hand(lambda v: v - 1, x, 2, 0.05), by_hand(lambda v: 4 * v + 4, x, 2, 0.05)]
@@ -75,7 +78,10 @@ def test_two_scaffold_rounds_by_hand():
     for _ in range(2):
         ys = [by_hand(lambda v, i=i: gradients[i](v) - ci[i] + c, x, K, lr) for i in (0, 1)]
         new = [ci[i] - c + (x - ys[i]) / (K * lr) for i in (0, 1)]
-        c, x = c + sum(n - o for n, o in zip(new, ci, strict=True)) / 2, x + sum(y - x for y in ys) / 2
+        c, x = (
+            c + sum(n - o for n, o in zip(new, ci, strict=True)) / 2,
+            x + sum(y - x for y in ys) / 2,
+        )
         ci = new
     torch.testing.assert_close([state.x.item(), state.c.item()], [x, c])
 

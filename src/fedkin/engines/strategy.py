@@ -53,7 +53,8 @@ def block_sizes(problem: Problem, clients: int) -> list[int]:
 
 def has_convolutions(problem: Problem) -> bool:
     return any(
-        isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in problem.spec.module.modules()
+        isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        for part in problem.spec.module.modules()
     )
 
 
@@ -65,7 +66,9 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     if native and not has_convolutions(problem):
         found += [Strategy("native", size) for size in sizes]
         if threads > 1:
-            found += [Strategy("native", size, threads) for size in sizes if size * threads <= clients]
+            found += [
+                Strategy("native", size, threads) for size in sizes if size * threads <= clients
+            ]
     else:
         single = "native" if native else "autograd"
         found.append(Strategy(single, 1))

@@ -6,6 +6,7 @@ x [B, n, ...], targets y [B, n] and weights w [B, n] (None: each counts 1/n).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -40,7 +41,11 @@ class Kernel(Protocol):
         ...
 
 
-KERNELS = {"native": Native, "vmap": Stacked, "autograd": OneByOne}
+KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {
+    "native": Native,
+    "vmap": Stacked,
+    "autograd": OneByOne,
+}
 
 
 def make_kernel(name: str, spec: ModelSpec) -> Kernel:

@@ -82,9 +82,7 @@ class OneByOne(Functional):
 
     def outputs(self, v: Tensor, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return torch.stack(
-                [self._model(self._row(v[i]), x[i]) for i in range(len(v))]
-            )
+            return torch.stack([self._model(self._row(v[i]), x[i]) for i in range(len(v))])
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None

@@ -114,9 +114,8 @@ class MaxPool(Layer):
     def __init__(self, module: nn.MaxPool2d, slots: dict[str, Slot]) -> None:
         if module.return_indices:
             raise UnsupportedLayerError("pooling that returns indices")
-        size, stride = _pair(module.kernel_size), _pair(module.stride)
-        self.options = (size, stride, _pair(module.padding), _pair(module.dilation))
-        self.options += (module.ceil_mode,)  # type: ignore[assignment]
+        sizes = (module.kernel_size, module.stride, module.padding, module.dilation)
+        self.options: tuple[Any, ...] = (*map(_pair, sizes), module.ceil_mode)
 
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         images = x.flatten(0, 1)
@@ -128,7 +127,7 @@ class MaxPool(Layer):
         slopes = gy.flatten(0, 1)
         if images.is_contiguous(memory_format=torch.channels_last):
             slopes = slopes.contiguous(memory_format=torch.channels_last)
-        gx = aten.max_pool2d_with_indices_backward(slopes, images, *self.options, chosen)
+        gx: Tensor = aten.max_pool2d_with_indices_backward(slopes, images, *self.options, chosen)
         return gx.unflatten(0, gy.shape[:2])
 
 

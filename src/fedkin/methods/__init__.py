@@ -6,4 +6,13 @@ from fedkin.methods.fedprox import FedProx
 from fedkin.methods.local import Local
 from fedkin.methods.scaffold import Scaffold
 
-__all__ = ["FedAvg", "FedProx", "Local", "LocalWork", "LocalizedFedAvg", "Method", "Scaffold", "State"]
+__all__ = [
+    "FedAvg",
+    "FedProx",
+    "Local",
+    "LocalWork",
+    "LocalizedFedAvg",
+    "Method",
+    "Scaffold",
+    "State",
+]

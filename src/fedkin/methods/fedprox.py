@@ -35,7 +35,5 @@ class FedProx(FedAvg):
 
 
 def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> dict[str, Tensor]:
-    y = client.repeat(
-        client.steps(**work), lambda y: y - lr * (client.grad(y) + mu * (y - x)), x
-    )
+    y = client.repeat(client.steps(**work), lambda y: y - lr * (client.grad(y) + mu * (y - x)), x)
     return {"dx": y - x}

@@ -36,7 +36,9 @@ def cnn(shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: i
     Kernels are 5x5, or 3x3 for images smaller than 20 pixels.
     """
     if len(shape) != 3:
-        raise FedkinError(f"a cnn needs images [channels, height, width], not inputs of shape {shape}")
+        raise FedkinError(
+            f"a cnn needs images [channels, height, width], not inputs of shape {shape}"
+        )
     channels, height, width = shape
     kernel = 5 if min(height, width) >= 20 else 3
     if min(height, width) < 8:
