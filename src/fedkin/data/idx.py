@@ -134,8 +134,8 @@ def parse_idx(data: bytes, file: str, dimensions: int) -> Array:
             "images and labels may be swapped"
         )
     head = 4 + 4 * dimensions
-    shape = [int(n) for n in np.frombuffer(data[4:head], dtype=">u4")]
-    if len(shape) < dimensions or len(data) - head != math.prod(shape):
+    shape = [int.from_bytes(data[i : i + 4], "big") for i in range(4, head, 4)]
+    if len(data) != head + math.prod(shape):
         raise FedkinError(
             f"{file} has {len(data)} bytes, not the {head + math.prod(shape)} its header "
             "announces: it is truncated or damaged; download it again"

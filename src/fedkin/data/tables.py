@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CLIENT_NAMES = ("client", "client_id")
 TARGET_NAMES = ("target", "label", "y")
 MOST_CATEGORIES = 100
+HUGE = 1e30  # float32 ends a little above
 
 
 def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
@@ -120,7 +121,7 @@ def _target(
     if config.task == "regression" or (config.task == "auto" and _is_measured(values)):
         if numeric is None:
             raise FedkinError(f"{name} is not a number; set task to classification")
-        if np.abs(numeric).max() > 1e30:
+        if np.abs(numeric).max() >= HUGE:
             raise FedkinError(f"{name} has values beyond 1e30; use a smaller unit")
         return numeric.astype(np.float32), None, ()
     whole = numeric is not None and (numeric == np.round(numeric)).all()
@@ -173,9 +174,10 @@ def _encode(
         else:
             block, note = _category_block(frame[name], train)
         if block is not None:
-            if not np.isfinite(block).all():
+            if not (np.abs(block) < HUGE).all():
                 raise FedkinError(
-                    f"column '{name}' of {where} has values too large to compute with"
+                    f"column '{name}' of {where} has values too large to compute with; "
+                    "use a smaller unit"
                 )
             blocks.append(block)
         if note:
@@ -194,11 +196,10 @@ def _number_block(values: Array, train: Rows, standardise: bool) -> tuple[Array 
         f"{int(missing.sum())} missing values became the training median" if missing.any() else ""
     )
     values = np.where(missing, np.median(known), values)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
-        if standardise:
-            deviation = values[train].std()
-            values = (values - values[train].mean()) / (deviation if deviation > 0 else 1.0)
-        return values.astype(np.float32)[:, None], note
+    if standardise and np.abs(values).max() < HUGE:  # the caller refuses others
+        deviation = values[train].std()
+        values = (values - values[train].mean()) / (deviation if deviation > 0 else 1.0)
+    return np.clip(values, -HUGE, HUGE).astype(np.float32)[:, None], note
 
 
 def _category_block(column: pd.Series[Any], train: Rows) -> tuple[Array | None, str]:
@@ -212,7 +213,7 @@ def _category_block(column: pd.Series[Any], train: Rows) -> tuple[Array | None, 
     if len(kinds) > MOST_CATEGORIES:
         return None, f"left out, it has {len(kinds)} different values and looks like an identifier"
     words[missing] = kinds[counts.argmax()]
-    codes = pd.Categorical(words, categories=kinds).codes
+    codes = pd.Index(kinds).get_indexer(words)
     notes = []
     if missing.any():
         notes.append(f"{int(missing.sum())} missing values became the commonest one in training")
