@@ -83,12 +83,10 @@ def test_cifar100_uses_the_fine_labels(tmp_path: Path) -> None:
     assert len(data.train.y.unique()) == 100
 
 
-@pytest.mark.parametrize("protocol", range(6))
-def test_batches_written_by_any_pickle_protocol_are_read(protocol: int) -> None:
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_batches_written_by_python_2_and_3_are_read(protocol: int) -> None:
     pixels, labels = rows(0)
-    if protocol >= 5:  # a buffer, not a reconstructed array: never used for CIFAR
-        pixels = np.asfortranarray(pixels)
-    content = pickle.dumps({"data": pixels, "labels": labels}, protocol=min(protocol, 4))
+    content = pickle.dumps({"data": pixels, "labels": labels}, protocol=protocol)
     x, y = parse_batch(content, "batch", b"labels")
     assert (x.reshape(-1, 3072) == pixels).all()
     assert y.tolist() == labels
@@ -112,10 +110,17 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(
 
 
 @pytest.mark.parametrize(
-    "call", [b"cos\nsystem\n(S'touch attacked'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."]
+    "call",
+    [
+        b"cos\nsystem\n(S'touch attacked'\ntR.",
+        b"cbuiltins\neval\n(U\x011tR.",
+        b"(U\x011ios\nsystem\n.",
+        b"\x80\x02}r\xff\xff\xff\x7f.",
+        b"\x80\x05\x96\xff\xff\xff\x7f\x00\x00\x00\x00.",
+    ],
 )
 def test_hand_written_attacks_are_refused(call: bytes) -> None:
-    with pytest.raises(FedkinError, match="asks to run"):
+    with pytest.raises(FedkinError, match=r"asks (to run|for)|damaged"):
         parse_batch(call, "batch", b"labels")
 
 

@@ -48,9 +48,9 @@ def test_plot_writes_a_picture(tmp_path: Path, name: str) -> None:
 def test_plot_of_500_clients_and_100_classes_is_quick(tmp_path: Path) -> None:
     parts = [(X, np.arange(40) * 7 % 100) for _ in range(500)]
     data = from_arrays(parts)
-    start = time.perf_counter()
+    start = time.process_time()
     plot(data, tmp_path / "classes.png")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("file", ["classes.nothing", "no/such/folder/classes.png"])

@@ -66,9 +66,9 @@ def test_dirichlet_ends_and_gives_everybody_the_minimum(
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 100])
 def test_dirichlet_deals_500_clients_100_classes_within_a_second(alpha: float) -> None:
     labels = np.arange(50_000) % 100
-    start = time.perf_counter()
+    start = time.process_time()
     parts = deal.dirichlet(labels, 500, alpha, rng(), min_per_client=10)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(parts) == 500
 
 

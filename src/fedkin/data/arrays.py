@@ -163,11 +163,11 @@ def _client_numbers(clients: Array, samples: int, where: str) -> tuple[tuple[str
 
 def _arrays(path: str) -> dict[str, Array]:
     try:
-        file = np.load(given(path), allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise FedkinError(f"'{path}' holds a single array; save x and y with numpy.savez")
-        with file:
-            return {key: file[key] for key in file.files}
+        with given(path).open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                raise FedkinError(f"'{path}' holds a single array; save x and y with numpy.savez")
+            return {key: found[key] for key in found.files}
     except (OSError, ValueError, EOFError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         if "Object arrays" in str(error):
             raise FedkinError(

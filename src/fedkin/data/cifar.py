@@ -1,8 +1,9 @@
 """CIFAR-10 and CIFAR-100: the "python" and binary batches, or a folder or zip of images.
 
-The python batches are pickles, and unpickling may run anything. Here nothing that a file
-names is ever looked up: the few names a batch may contain are answered with stand-ins
-defined below, which only remember bytes, and every other name is refused.
+The python batches are pickles, and unpickling may run anything. Here a file may use only
+the operations that build dicts, lists, strings and numbers, and nothing it names is ever
+looked up: the few names a batch contains are answered with stand-ins defined below, which
+only remember bytes; every other operation and name is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,7 @@ def parse_binary(data: bytes, where: str, label_bytes: int) -> tuple[Array, Arra
 def parse_batch(data: bytes, where: str, key: bytes) -> tuple[Array, Array]:
     """Images and labels of a python batch, read without running what it contains."""
     try:
+        _check_operations(data)
         batch = _Harmless(io.BytesIO(data), encoding="bytes").load()
         batch = {k.encode() if isinstance(k, str) else k: v for k, v in batch.items()}
         labels = np.asarray(batch[key], dtype=np.int64)
@@ -124,6 +127,26 @@ def parse_batch(data: bytes, where: str, key: bytes) -> tuple[Array, Array]:
     if pixels.ndim != 2 or pixels.shape[1] != 3072 or labels.shape != pixels.shape[:1]:
         raise FedkinError(f"{where} does not hold one label per 32 x 32 image; replace it")
     return pixels.reshape(-1, 3, 32, 32), labels
+
+
+# fmt: off
+OPERATIONS = {
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2",
+    "LONG1", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINUNICODE",
+    "SHORT_BINUNICODE", "EMPTY_DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "APPEND", "APPENDS",
+    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BINPUT", "LONG_BINPUT", "BINGET",
+    "LONG_BINGET", "MEMOIZE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+}
+# fmt: on
+
+
+def _check_operations(data: bytes) -> None:
+    for operation, argument, _ in pickletools.genops(data):
+        if operation.name not in OPERATIONS:
+            raise FedkinError(f"asks for {operation.name}, which no CIFAR batch does; not read")
+        # The place in the memo decides how much memory is taken for it.
+        if operation.name == "LONG_BINPUT" and int(argument or 0) > 1_000_000:
+            raise FedkinError("asks for too much memory; not read")
 
 
 class _DType:
