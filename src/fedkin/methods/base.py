@@ -72,3 +72,8 @@ def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
 def use(client: Client, model: Tensor) -> dict[str, Tensor]:
     """The client uses the model it is given."""
     return {"model": model}
+
+
+def own(client: Client, x: Tensor, kept: str) -> dict[str, Tensor]:
+    """The client's own model, kept under this name; x as long as it has never trained one."""
+    return {"model": client.recall(kept, x)}

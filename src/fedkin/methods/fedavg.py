@@ -29,18 +29,22 @@ class FedAvg(LocalWork):
         return State(x=fed.initial_model())
 
     def round(self, fed: Federation, s: State) -> None:
-        weights = fed.samples if self.weighted else None
         mean = fed.mean(
-            local_sgd, at=fed.sample(), shared={"x": s.x}, weights=weights, lr=self.lr, **self.work
-        )
+            local_sgd, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            lr=self.lr, **self.work,
+        )  # fmt: skip
         s.x = s.x + mean["dx"]
 
     def personal(self, fed: Federation, s: State) -> Ask:
         return fed.ask(use, shared={"model": s.x})
 
-    def global_model(self, s: State) -> Tensor:
+    def global_model(self, s: State) -> Tensor | None:
         x: Tensor = s.x
         return x
+
+    def weights(self, fed: Federation) -> Tensor | None:
+        """What each client counts in the mean; None: all the same."""
+        return fed.samples if self.weighted else None
 
 
 @register("fedavg-local")

@@ -26,9 +26,8 @@ class FedProx(FedAvg):
     mu: float = 0.1
 
     def round(self, fed: Federation, s: State) -> None:
-        weights = fed.samples if self.weighted else None
         mean = fed.mean(
-            proximal_sgd, at=fed.sample(), shared={"x": s.x}, weights=weights,
+            proximal_sgd, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, mu=self.mu, **self.work,
         )  # fmt: skip
         s.x = s.x + mean["dx"]
