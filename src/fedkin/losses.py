@@ -19,13 +19,21 @@ class Loss:
     """`value(outputs [k, c], targets [k]) -> [k]`, differentiable; one number per example.
 
     `slope`, where given, is the derivative by the outputs in closed form; otherwise
-    autograd finds it. `classes` tells whether targets are class numbers.
+    autograd finds it. `classes` tells whether targets are class numbers, `binary` that they
+    are 0 and 1, told apart by the sign of a single output. `curvature` bounds the second
+    derivative by the outputs, where it is bounded.
     """
 
     name: str
     value: PerExample
     classes: bool
     slope: PerExample | None = None
+    binary: bool = False
+    curvature: float = 1.0
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The class numbers [k] that outputs [k, c] speak for."""
+        return (outputs[..., 0] > 0).long() if self.binary else outputs.argmax(-1)
 
     def derivative(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.slope is not None:
@@ -46,6 +54,10 @@ def _cross_entropy_slope(outputs: Tensor, targets: Tensor) -> Tensor:
     return share.scatter_add_(-1, rows, torch.full_like(rows, -1, dtype=share.dtype))
 
 
+def _logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.softplus(outputs[:, 0]) - targets * outputs[:, 0]
+
+
 def _as_outputs(outputs: Tensor, targets: Tensor) -> Tensor:
     return targets.reshape(outputs.shape).to(outputs.dtype)
 
@@ -62,7 +74,21 @@ def _hinge(outputs: Tensor, targets: Tensor) -> Tensor:
 LOSSES = {
     loss.name: loss
     for loss in (
-        Loss("cross-entropy", _cross_entropy, classes=True, slope=_cross_entropy_slope),
+        Loss(
+            "cross-entropy",
+            _cross_entropy,
+            classes=True,
+            slope=_cross_entropy_slope,
+            curvature=1 / 2,
+        ),
+        Loss(
+            "logistic",
+            _logistic,
+            classes=True,
+            slope=lambda outputs, targets: torch.sigmoid(outputs) - targets[:, None],
+            binary=True,
+            curvature=1 / 4,
+        ),
         Loss(
             "squared-error",
             _squared_error,

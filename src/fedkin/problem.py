@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,11 @@ from torch import Tensor, nn
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.kernels import Kernel, ModelSpec, UnsupportedLayerError, make_kernel
+from fedkin.kernels.scaled import Scaled
 from fedkin.layout import Layout
 from fedkin.losses import Loss, PerExample, get_loss
+from fedkin.models.widths import Widths
+from fedkin.variants import PLAIN, Variant, vary
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,33 @@ class Problem:
         self.batch_size, self.reshuffle = batch_size, reshuffle
         self.device = torch.device(device)
         module = copy.deepcopy(module).to(self.device, dtype)
-        self.spec = ModelSpec(module, Layout.of(module), get_loss(loss))
-        self.initial = self.layout.flatten(module)[None]
+        self.become(ModelSpec(module, Layout.of(module), get_loss(loss)))
         self.train = self._part(data.train)
         self.test = self._part(data.test)
         if data.validation is not None:
             self.validation = self._part(data.validation)
         self._check_outputs()
+
+    def become(self, spec: ModelSpec) -> None:
+        """Take on a model and a loss; the model's present values are the initial ones."""
+        self.spec = spec
+        self.scale: Tensor | None = None
+        self.initial = spec.layout.flatten(spec.module)[None]
+        self._variants: dict[Variant, Problem] = {}
+        self.__dict__.pop("widths", None)
+
+    def variant(self, variant: Variant) -> Problem:
+        """This problem in another form, such as with a smaller model; each form is made once."""
+        if variant == PLAIN:
+            return self
+        if variant not in self._variants:
+            self._variants[variant] = vary(self, variant)
+        return self._variants[variant]
+
+    @cached_property
+    def widths(self) -> Widths:
+        """The hidden widths by which the model can be cut."""
+        return Widths.of(self.spec.module, self.train.x[:2])
 
     @property
     def layout(self) -> Layout:
@@ -76,9 +100,10 @@ class Problem:
     def kernel(self, name: str = "native") -> Kernel:
         """How gradients are computed; `native` falls back to vmap for modules it cannot read."""
         try:
-            return make_kernel(name, self.spec)
+            kernel = make_kernel(name, self.spec)
         except UnsupportedLayerError:
-            return make_kernel("vmap", self.spec)
+            kernel = make_kernel("vmap", self.spec)
+        return kernel if self.scale is None else Scaled(kernel, self.scale)
 
     def has_native(self) -> bool:
         """Whether the module is a chain of layers with gradients written out."""
@@ -118,7 +143,13 @@ class Problem:
             reason = str(error).splitlines()[0]
             raise FedkinError(f"the model cannot take inputs of shape {shape}: {reason}") from None
         classes = self.data.num_classes
-        if self.spec.loss.classes and classes is not None:
+        if self.spec.loss.binary:
+            if classes != 2 or output.shape[1:] != (1,):
+                raise FedkinError(
+                    f"loss '{self.spec.loss.name}' is for 2 classes and a model with 1 output, not "
+                    f"for {classes} classes and outputs of shape {tuple(output.shape[1:])}"
+                )
+        elif self.spec.loss.classes and classes is not None:
             if output.dim() != 2 or output.shape[1] < classes:
                 raise FedkinError(
                     f"the model gives outputs of shape {tuple(output.shape[1:])} but the labels "
