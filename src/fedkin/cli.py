@@ -1,0 +1,149 @@
+"""The `fedkin` command: parses, calls the library, prints."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedkin import __version__, commands
+from fedkin.errors import FedkinError
+from fedkin.options import parse, template
+from fedkin.registry import methods
+from fedkin.screen import console
+
+app = typer.Typer(
+    help="One model per client, from data that never leave them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+ANY_KEY = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="run folder to make (default: a new one in runs/)")
+]
+RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+
+
+@app.command(context_settings=ANY_KEY)
+def run(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="a method (see `fedkin methods`) or a config.toml")],
+    out: Out = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
+) -> None:
+    """Train one model per client with METHOD, or repeat the run of a CONFIG.TOML.
+
+    Every key of a config is an option: --rounds 200 --lr 0.1 --data mnist --num-clients 50
+    --partition dirichlet --alpha 0.3 --model cnn --fraction 0.2 --seed 1 --drop 0.1.
+    `fedkin config METHOD` lists all keys with their meaning and default.
+
+    Examples:
+      fedkin run fedavg
+      fedkin run scaffold --data mnist --data-dir ~/data --num-clients 100 --fraction 0.1
+      fedkin run fedavg-local --data patients.csv --client-column site --target-column outcome
+      fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
+    """
+    commands.run(what, context.args, out, quiet)
+
+
+@app.command()
+def resume(run: RunPath, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False) -> None:
+    """Continue a stopped or killed run from its last checkpoint, exactly."""
+    commands.resume(run, quiet)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def compare(
+    words: Annotated[
+        list[str], typer.Argument(help="methods, then config keys as options for all of them")
+    ],
+) -> None:
+    """Run several methods on the same clients and show one table.
+
+    Options after the methods are config keys (see `fedkin run --help`) and --out FOLDER.
+
+    Example: fedkin compare local fedavg perm --data rotated-digits --rounds 100
+    """
+    commands.compare(words)
+
+
+@app.command("methods")
+def list_methods() -> None:
+    """List the methods by name."""
+    table = Table("name", "what it is")
+    for name, cls in methods().items():
+        table.add_row(name, (cls.__doc__ or "").strip().splitlines()[0])
+    console.print(table)
+
+
+@app.command()
+def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
+    """Print a commented config file for METHOD with every key and its default."""
+    sys.stdout.write(template(method))
+
+
+@app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="where to look")] = Path("runs"),
+) -> None:
+    """List run folders with their result."""
+    commands.list_runs(folder)
+
+
+@app.command(context_settings=ANY_KEY)
+def partition(
+    context: typer.Context,
+    data: Annotated[str, typer.Argument(help="a data set or file")],
+    plot: Annotated[Path | None, typer.Option(help="draw classes per client to this file")] = None,
+    describe: Annotated[bool, typer.Option(help="print sizes and skew per client")] = False,
+    seed: Annotated[int, typer.Option(help="seed of the split")] = 0,
+    csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
+) -> None:
+    """Show how a data set is dealt to clients.
+
+    Example: fedkin partition digits --alpha 0.1 --num-clients 20 --plot split.png
+    """
+    values = parse("local", ["--data", data, *context.args])
+    commands.partition(values, plot, describe, seed, csv)
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"fedkin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in one sentence and exit code 2 (3: diverged)."""
+    try:
+        app()
+    except FedkinError as error:
+        fail(str(error), error.exit_code)
+    except OSError as error:
+        place = f" {error.filename}" if error.filename else ""
+        hint = {
+            errno.ENOSPC: "; free some space and continue with `fedkin resume RUN`",
+            errno.EROFS: "; choose a folder that can be written with --out",
+            errno.EACCES: "; choose a folder that can be written with --out",
+        }.get(error.errno or 0, "")
+        fail(f"cannot use{place}: {error.strerror or error}{hint}", 2)
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"fedkin: {sentence}", file=sys.stderr)
+    sys.exit(code)

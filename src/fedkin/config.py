@@ -1,0 +1,230 @@
+"""Everything a run needs in one validated TOML file; every key is a CLI option too."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import tomli_w
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+
+from fedkin.data import ClientData, DataConfig, load
+from fedkin.engines import ENGINES
+from fedkin.errors import FedkinError, unknown
+from fedkin.faults import Faults
+from fedkin.losses import LOSSES
+from fedkin.methods import Method
+from fedkin.models import build
+from fedkin.problem import Problem
+from fedkin.registry import get_method
+from fedkin.training import Settings
+
+ALIASES = {
+    "global_rounds": "rounds",
+    "num_rounds": "rounds",
+    "join_ratio": "fraction",
+    "fraction_fit": "fraction",
+    "fraction_train": "fraction",
+}
+SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelConfig(BaseModel):
+    """The `[model]` table: which model, its loss, and how minibatches are drawn."""
+
+    model_config = _STRICT
+
+    name: str = Field(
+        "mlp:64", description="linear, logistic, mlp, cnn, ...; widths as in mlp:200,100"
+    )
+    loss: str | None = Field(
+        None, description=f"{', '.join(LOSSES)} (default: what fits the target)"
+    )
+    l2: float = Field(0.0, ge=0, description="adds l2/2*|v|^2 to every client's loss")
+    batch_size: int = Field(20, ge=1, description="samples per minibatch")
+    reshuffle: bool = Field(
+        False, description="minibatches in reshuffled passes instead of drawn with replacement"
+    )
+    device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision of all numbers")
+
+
+class FaultConfig(BaseModel):
+    """The `[faults]` table: clients that fail on purpose."""
+
+    model_config = _STRICT
+
+    drop: float = Field(0.0, ge=0, le=1, description="share of requests that are lost")
+    nan: float = Field(0.0, ge=0, le=1, description="share of answers that are NaN")
+    slow: float = Field(0.0, ge=0, le=1, description="share of answers that come late")
+    delay: float = Field(0.0, ge=0, description="seconds a slow answer is late")
+    timeout: float | None = Field(None, gt=0, description="seconds the server waits for an answer")
+
+
+class RunConfig(BaseModel):
+    """A whole run. Its TOML file repeats it."""
+
+    model_config = _STRICT
+
+    method: str = Field(description="what to train with: see `fedkin methods`")
+    rounds: int = Field(100, ge=1, description="communication rounds")
+    seed: int = Field(0, ge=0, description="of all randomness: data split, models, sampling")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of clients taking part in a round")
+    eval_every: int = Field(10, ge=1, description="rounds between evaluations")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    baseline: bool = Field(True, description="train every client alone beside the method")
+    engine: str = Field("embedded", description=f"one of {', '.join(ENGINES)}")
+    strategy: str = Field(
+        "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."
+    )
+    block_size: int | None = Field(None, ge=1, description="clients computed together")
+    threads: int | None = Field(None, ge=1, description="processor threads to use")
+    memory: str | None = Field(
+        None, description="client memory held in RAM, as in 2GB; what exceeds it goes to files"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="the method's own numbers")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    faults: FaultConfig = FaultConfig()
+
+    @field_validator("memory")
+    @classmethod
+    def _memory_size(cls, text: str | None) -> str | None:
+        parse_size(text)
+        return text
+
+    # what it describes ------------------------------------------------------------------
+
+    def make_method(self) -> Method:
+        """The method with its hyper-parameters, checked."""
+        cls = get_method(self.method)
+        values = validated(options_model(cls), self.options, f"method '{self.method}'")
+        return cls(**values.model_dump())
+
+    def make_problem(self, data: ClientData) -> Problem:
+        m = self.model
+        outputs = data.num_classes or max(1, data.train.y[0].numel())
+        try:
+            torch.empty(0, device=m.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise FedkinError(f"device '{m.device}' cannot be used: {reason}") from None
+        return Problem(
+            build(m.name, data.input_shape, outputs, self.seed),
+            data,
+            m.loss,
+            m.l2,
+            batch_size=m.batch_size,
+            reshuffle=m.reshuffle,
+            device=m.device,
+            dtype=getattr(torch, m.dtype),
+        )
+
+    def make_data(self) -> ClientData:
+        return load(self.data, self.seed)
+
+    def settings(self) -> Settings:
+        names = {f.name for f in fields(Settings)} - {"faults", "memory"}
+        plain = {name: getattr(self, name) for name in names}
+        return Settings(
+            **plain, memory=parse_size(self.memory), faults=Faults(**self.faults.model_dump())
+        )
+
+    def to_toml(self, made_with: Mapping[str, Any] | None = None) -> str:
+        """The complete config; None values are left out. `made_with` is for people to read."""
+        complete = self.model_dump()
+        complete["options"] = validated(
+            options_model(get_method(self.method)), self.options, "options"
+        ).model_dump()
+        if made_with:
+            complete["made_with"] = dict(made_with)
+        return tomli_w.dumps(_without_none(complete))
+
+
+def read_config(path: Path) -> RunConfig:
+    """A run's config from its TOML file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FedkinError(f"there is no file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FedkinError(f"{path} is not valid TOML: {error}") from None
+    values.pop("made_with", None)
+    return make_config(values, str(path))
+
+
+def make_config(values: Mapping[str, Any], where: str = "the command line") -> RunConfig:
+    """Check nested values; aliases are accepted, unknown keys refused with the nearest name."""
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        key = ALIASES.get(name, name)
+        if key in plain:
+            raise FedkinError(f"{where} gives {key} twice")
+        plain[key] = value
+    if "method" not in plain:
+        raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
+    config: RunConfig = validated(RunConfig, plain, where)
+    config.make_method()
+    if config.engine not in ENGINES:
+        raise unknown("engine", config.engine, ENGINES)
+    return config
+
+
+def options_model(cls: type[Method]) -> type[BaseModel]:
+    """A method's dataclass fields as a checked table."""
+    hints = get_type_hints(cls, include_extras=True)
+    columns: dict[str, Any] = {}
+    for f in fields(cls):
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        columns[f.name] = (hints[f.name], ... if default is MISSING else default)
+    return create_model(cls.__name__, __config__=_STRICT, **columns)
+
+
+def validated(model: type[BaseModel], values: Mapping[str, Any], where: str) -> Any:
+    """values as a model, or one sentence about the first thing wrong with them."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise _sentence(model, error, where) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedkinError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        table: Any = model
+        for part in path[:-1]:
+            table = table.model_fields[part].annotation
+        names = [*table.model_fields, *(ALIASES if table is RunConfig else ())]
+        problem = unknown("key", path[-1], names)
+        return FedkinError(f"{where}: {problem}")
+    message = re.sub(r"^(Value error, |Input )", "", first["msg"])
+    shown = repr(first.get("input"))[:60]
+    return FedkinError(f"{where}: {'.'.join(path) or 'config'} = {shown}: {_lower(message)}")
+
+
+def parse_size(text: str | None) -> int | None:
+    """Bytes in `500MB`, `2GB` or a plain number."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]B)?\s*", text.upper())
+    if not found:
+        raise FedkinError(f"memory = '{text}' is not a size: write 500MB or 2GB")
+    return int(float(found[1]) * SIZES.get(found[2] or "", 1))
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return list(value) if isinstance(value, tuple) else value

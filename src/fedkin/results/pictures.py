@@ -1,0 +1,17 @@
+"""Final tables of a run as csv and as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from torch import Tensor
+
+from fedkin.data.clients import ClientData
+
+
+def write_results(folder: Path, results: dict[str, Tensor], data: ClientData) -> None:
+    """Write a method's final tables: one csv each, clients by name."""
+    for name, table in results.items():
+        frame = pd.DataFrame(table.cpu().numpy(), index=pd.Index(data.names, name="client"))
+        frame.to_csv(folder / f"{name}.csv")

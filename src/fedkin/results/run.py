@@ -1,0 +1,79 @@
+"""A finished run in Python: tables as data frames, models as modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from fedkin.errors import FedkinError, unknown
+from fedkin.problem import Problem
+from fedkin.results.models import personal_models
+
+if TYPE_CHECKING:
+    from fedkin.training import Trainer
+
+
+class PersonalModels(Mapping[int | str, nn.Module]):
+    """`models[17]` or `models["clinic-a"]`: that client's model, a plain module."""
+
+    def __init__(self, problem: Problem, rows: Tensor) -> None:
+        self.problem, self.rows = problem, rows
+
+    def __getitem__(self, client: int | str) -> nn.Module:
+        return self.problem.module(self.rows[self.number(client)])
+
+    def number(self, client: int | str) -> int:
+        names = self.problem.data.names
+        if isinstance(client, int) and 0 <= client < len(names):
+            return client
+        if str(client) in names:
+            return names.index(str(client))
+        if isinstance(client, int) or str(client).isdigit():
+            raise FedkinError(f"there is no client {client}: clients are 0 to {len(names) - 1}")
+        raise unknown("client", client, names)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.rows)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Run:
+    """What a training gave: `metrics`, `clients`, `personal`, `mixing`."""
+
+    def __init__(self, problem: Problem, trainer: Trainer) -> None:
+        self.problem, self.trainer = problem, trainer
+        self.folder = trainer.folder.path if trainer.folder else None
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row per round."""
+        return pd.DataFrame(self.trainer.metrics)
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per client and evaluation."""
+        return pd.DataFrame(self.trainer.clients)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean personal accuracy at the last evaluation."""
+        return float(self.metrics["personal_accuracy"].dropna().iloc[-1])
+
+    @property
+    def personal(self) -> PersonalModels:
+        """Every client's own model."""
+        lane = self.trainer.lanes["method"]
+        rows = torch.cat(list(personal_models(lane.fed, lane.method, lane.state)))
+        return PersonalModels(self.problem, rows)
+
+    @property
+    def mixing(self) -> Tensor | None:
+        """How much every client (row) learns from every other (column), where the method tells."""
+        lane = self.trainer.lanes["method"]
+        return lane.method.results(lane.state).get("mixing")
