@@ -1,18 +1,34 @@
 """One file per published method. Importing this package registers them all."""
 
+from fedkin.methods.apfl import APFL
 from fedkin.methods.base import LocalWork, Method, State
+from fedkin.methods.ditto import Ditto
 from fedkin.methods.fedavg import FedAvg, LocalizedFedAvg
+from fedkin.methods.feddeper import FedDeper
 from fedkin.methods.fedprox import FedProx
+from fedkin.methods.ifca import IFCA
+from fedkin.methods.l2sgd import L2SGD
 from fedkin.methods.local import Local
+from fedkin.methods.perfedavg import PerFedAvg
+from fedkin.methods.pfedkm import PFedKM
+from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
 
 __all__ = [
+    "APFL",
+    "IFCA",
+    "L2SGD",
+    "Ditto",
     "FedAvg",
+    "FedDeper",
     "FedProx",
     "Local",
     "LocalWork",
     "LocalizedFedAvg",
     "Method",
+    "PFedKM",
+    "PFedMe",
+    "PerFedAvg",
     "Scaffold",
     "State",
 ]

@@ -1,0 +1,71 @@
+"""APFL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import State
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("apfl")
+@dataclass
+class APFL(FedAvg):
+    """APFL (Deng et al., 2020): the personal model is a mix of an own and the shared model.
+
+    From w_i = x, K times, on one minibatch, with mix = a_i*v_i + (1-a_i)*w_i:
+    w_i <- w_i - lr*g_i(w_i), v_i <- v_i - lr*a_i*g_i(mix) and, when alpha_lr is not 0
+    (adaptive alpha), a_i <- clip(a_i - alpha_lr*<v_i - w_i, g_i(mix)>, 0, 1), all with the
+    values before the step; x <- mean_S w_i. The client keeps v_i (at first the initial
+    model) and a_i (at first alpha); its personal model is a_i*v_i + (1-a_i)*x. Lost clients
+    are left out of the mean and keep both.
+    """
+
+    alpha: float = 0.5
+    alpha_lr: float = 0.0
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            mixed_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            lr=self.lr, alpha=self.alpha, alpha_lr=self.alpha_lr, **self.work,
+        )  # fmt: skip
+        s.x = s.x + mean["dx"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(mix_with, shared={"x": s.x}, alpha=self.alpha)
+
+
+def recall_mix(client: Client, alpha: Any) -> tuple[Tensor, Tensor]:
+    """The client's v and a."""
+    first = torch.zeros_like(client.initial[:, :1]) + alpha
+    return client.recall("v", client.initial), client.recall("a", first)
+
+
+def mixed_steps(
+    client: Client, x: Tensor, lr: Any, alpha: Any, alpha_lr: Any, **work: Any
+) -> dict[str, Tensor]:
+    def step(w: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch = client.next_batch()
+        slope = client.grad(a * v + (1 - a) * w, batch)
+        towards_own = ((v - w) * slope).sum(1, keepdim=True)
+        return (
+            w - lr * client.grad(w, batch),
+            v - lr * a * slope,
+            (a - alpha_lr * towards_own).clamp(0, 1),
+        )
+
+    w, v, a = client.repeat(client.steps(**work), step, x, *recall_mix(client, alpha))
+    client.keep(v=v, a=a)
+    return {"dx": w - x}
+
+
+def mix_with(client: Client, x: Tensor, alpha: Any) -> dict[str, Tensor]:
+    v, a = recall_mix(client, alpha)
+    return {"model": a * v + (1 - a) * x}

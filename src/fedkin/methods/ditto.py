@@ -1,0 +1,54 @@
+"""Ditto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import State, own
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("ditto")
+@dataclass
+class Ditto(FedAvg):
+    """Ditto (Li et al., 2021): FedAvg, and beside it a model of one's own pulled towards x.
+
+    From y = x, K times, on one minibatch: y <- y - lr*g_i(y),
+    v_i <- v_i - lr*(g_i(v_i) + lam*(v_i - x)); x <- mean_S y. The client keeps v_i (at
+    first the initial model) as its personal model. Lost clients are left out of the
+    mean and keep their v_i; if nobody answers, x stays.
+    """
+
+    lam: float = 0.1
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            global_and_own_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            lr=self.lr, lam=self.lam, **self.work,
+        )  # fmt: skip
+        s.x = s.x + mean["dx"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(own, shared={"x": s.x}, kept="v")
+
+
+def global_and_own_steps(
+    client: Client, x: Tensor, lr: Any, lam: Any, **work: Any
+) -> dict[str, Tensor]:
+    def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        batch = client.next_batch()
+        return (
+            y - lr * client.grad(y, batch),
+            v - lr * (client.grad(v, batch) + lam * (v - x)),
+        )
+
+    v = client.recall("v", client.initial)
+    y, v = client.repeat(client.steps(**work), both, x, v)
+    client.keep(v=v)
+    return {"dx": y - x}

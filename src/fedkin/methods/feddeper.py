@@ -1,0 +1,59 @@
+"""FedDeper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import State, own
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("feddeper")
+@dataclass
+class FedDeper(FedAvg):
+    """FedDeper (Depersonalized Federated Learning): what is sent leans away from one's own model.
+
+    From y = x, K times, on one minibatch, v_i as it is before its own step:
+    y <- y - lr*g_i(y) - rho*(v_i + y - 2x), v_i <- v_i - lr*g_i(v_i); then
+    v_i <- (1-lam)*v_i + lam*y and x <- x + mean_S(y - x). The client keeps v_i (at first
+    the initial model), its personal model. `half` takes half the steps (rounded up), for a
+    gradient count equal to that of other methods: FedDeper*. rho is of the order of lr, lam
+    lies in [1/2, 1]. Lost clients are left out of the mean and keep their v_i.
+    """
+
+    rho: float = 0.01
+    lam: float = 0.5
+    half: bool = False
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            depersonalised_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            lr=self.lr, rho=self.rho, lam=self.lam, half=self.half, **self.work,
+        )  # fmt: skip
+        s.x = s.x + mean["dx"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(own, shared={"x": s.x}, kept="v")
+
+
+def depersonalised_steps(
+    client: Client, x: Tensor, lr: Any, rho: Any, lam: Any, half: bool, **work: Any
+) -> dict[str, Tensor]:
+    def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        batch = client.next_batch()
+        return (
+            y - lr * client.grad(y, batch) - rho * (v + y - 2 * x),
+            v - lr * client.grad(v, batch),
+        )
+
+    steps = client.steps(**work)
+    v = client.recall("v", client.initial)
+    y, v = client.repeat((steps + 1) // 2 if half else steps, both, x, v)
+    client.keep(v=(1 - lam) * v + lam * y)
+    return {"dx": y - x}

@@ -1,0 +1,72 @@
+"""Per-FedAvg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.errors import unknown
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import State
+from fedkin.methods.fedavg import FedAvg, fine_tune
+from fedkin.registry import register
+
+VARIANTS = ("fo", "hf")
+
+
+@register("perfedavg")
+@dataclass
+class PerFedAvg(FedAvg):
+    """Per-FedAvg (Fallah et al., 2020): a model that is good after a step of adaptation.
+
+    From w = x, K times: u = w - inner_lr*g_i(w; batch 1), then
+    `fo` (first order): w <- w - lr*g_i(u; batch 2), or
+    `hf` (exact): w <- w - lr*(I - inner_lr*H_i(w; batch 1)) g_i(u; batch 2);
+    x <- mean_S w. The personal model is x after `tune_steps` steps of size inner_lr on
+    the client's training data. Lost clients are left out of the mean.
+    """
+
+    inner_lr: float = 0.01
+    variant: str = "fo"
+    tune_steps: int = 1
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise unknown("variant of perfedavg", self.variant, VARIANTS)
+
+    def round(self, fed: Federation, s: State) -> None:
+        step = meta_steps if self.variant == "fo" else exact_meta_steps
+        mean = fed.mean(
+            step, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            lr=self.lr, inner_lr=self.inner_lr, **self.work,
+        )  # fmt: skip
+        s.x = s.x + mean["dx"]
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(
+            fine_tune, shared={"x": s.x}, lr=self.inner_lr, local_steps=self.tune_steps
+        )
+
+
+def meta_steps(client: Client, x: Tensor, lr: Any, inner_lr: Any, **work: Any) -> dict[str, Tensor]:
+    w = client.repeat(
+        client.steps(**work),
+        lambda w: w - lr * client.grad(w - inner_lr * client.grad(w)),
+        x,
+    )
+    return {"dx": w - x}
+
+
+def exact_meta_steps(
+    client: Client, x: Tensor, lr: Any, inner_lr: Any, **work: Any
+) -> dict[str, Tensor]:
+    def step(w: Tensor) -> Tensor:
+        batch = client.next_batch()
+        slope = client.grad(w - inner_lr * client.grad(w, batch))
+        new: Tensor = w - lr * (slope - inner_lr * client.hvp(w, slope, batch))
+        return new
+
+    return {"dx": client.repeat(client.steps(**work), step, x) - x}

@@ -1,0 +1,70 @@
+"""pFedMe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import State, own
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("pfedme")
+@dataclass
+class PFedMe(FedAvg):
+    """pFedMe (T. Dinh et al., 2020): descent on the mean of the clients' Moreau envelopes.
+
+    From w_i = x, R times: draw one minibatch; find
+    theta_i ~ argmin f_i(theta; batch) + lam/2*|theta - w_i|^2 by `inner_steps` steps of size
+    inner_lr, from the last theta_i; w_i <- w_i - lr*lam*(w_i - theta_i). Then
+    x <- (1-beta)*x + beta*mean_S w_i. R is `local_steps`. The client keeps theta_i, its
+    personal model, also as the start of its next round. Lost clients are left out of the
+    mean; if nobody answers, x stays.
+    """
+
+    lam: float = 15.0
+    inner_lr: float = 0.05
+    inner_steps: int = 5
+    beta: float = 1.0
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            envelope_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
+            **self.solver, **self.work,
+        )  # fmt: skip
+        s.x = s.x + self.beta * mean["dw"]
+
+    @property
+    def solver(self) -> dict[str, Any]:
+        """The numbers of `envelope_steps`."""
+        return {
+            "lr": self.lr,
+            "lam": self.lam,
+            "inner_lr": self.inner_lr,
+            "inner_steps": self.inner_steps,
+        }
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(own, shared={"x": s.x}, kept="theta")
+
+
+def envelope_steps(
+    client: Client, x: Tensor, lr: Any, lam: Any, inner_lr: Any, inner_steps: Any, **work: Any
+) -> dict[str, Tensor]:
+    def step(w: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+        batch = client.next_batch()
+        theta = client.repeat(
+            inner_steps,
+            lambda theta: theta - inner_lr * (client.grad(theta, batch) + lam * (theta - w)),
+            theta,
+        )
+        return w - lr * lam * (w - theta), theta
+
+    w, theta = client.repeat(client.steps(**work), step, x, client.recall("theta", x))
+    client.keep(theta=theta)
+    return {"dw": w - x}

@@ -1,0 +1,103 @@
+"""pFedKM against a round by hand, pFedMe, and planted clusters."""
+
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from fedkin.faults import Faults
+from fedkin.methods import PFedKM, PFedMe
+from tests.helpers import federation, least_squares, personal_models, quadratic, run
+from tests.methods.truth import column, planted
+
+# f_i = (v - y_i)^2/2: two pairs of clients far apart
+XS, YS = [1.0] * 4, [5.0, 5.5, -5.0, -4.0]
+SOLVER = {"lr": 0.1, "local_steps": 2, "lam": 2.0, "inner_lr": 0.2, "inner_steps": 3}
+
+
+def by_hand(x, theta, y):
+    """A client's w and theta after a round."""
+    w = x
+    for _ in range(2):
+        for _ in range(3):
+            theta = theta - 0.2 * ((theta - y) + 2.0 * (theta - w))
+        w = w - 0.1 * 2.0 * (w - theta)
+    return w, theta
+
+
+def test_two_rounds_by_hand():
+    method, fed = PFedKM(**SOLVER, clusters=2, beta=0.6), federation(quadratic(XS, YS))
+    state = run(method, fed, 2)
+    groups, thetas = {True: 0.0, False: 0.0}, [0.0] * 4  # by the sign of y
+    for _ in range(2):
+        results = [by_hand(groups[y > 0], t, y) for t, y in zip(thetas, YS, strict=True)]
+        ws, thetas = zip(*results, strict=True)
+        for sign, (a, b) in ((True, ws[:2]), (False, ws[2:])):
+            groups[sign] = (1 - 0.6) * groups[sign] + 0.6 * (a + b) / 2
+    torch.testing.assert_close(personal_models(method, fed, state), column(*thetas))
+    torch.testing.assert_close(
+        state.groups[state.cluster], column(*[groups[y > 0] for y in YS])
+    )
+
+
+def test_diagnostics_of_a_round():
+    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS))
+    state = run(method, fed, 3)
+    first, second = state.groups[:, 0].tolist()
+    assert adjusted_rand_score([0, 0, 1, 1], fed.records["cluster"]) == 1.0
+    torch.testing.assert_close(fed.records["group_distance"].tolist(), [abs(first - second)])
+    assert fed.records["kmeans_iterations"] >= 1
+    assert fed.records["kmeans_seconds"] > 0
+
+
+def test_one_cluster_is_pfedme():
+    options = {"batch_size": 3, "reshuffle": False}
+    a, b = (federation(least_squares(**options), fraction=0.5) for _ in range(2))
+    km, me = PFedKM(clusters=1, beta=0.7), PFedMe(beta=0.7)
+    ours, theirs = run(km, a, 8), run(me, b, 8)
+    torch.testing.assert_close(ours.groups[0], theirs.x, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        personal_models(km, a, ours), personal_models(me, b, theirs), rtol=1e-12, atol=1e-14
+    )
+
+
+def test_groups_keep_their_numbers():
+    problem, _ = planted()
+    method, fed = PFedKM(lr=0.05, lam=5.0, clusters=3), federation(problem, fraction=0.8)
+    state = run(method, fed, 15)
+    settled = state.cluster
+    for number in range(16, 25):
+        fed.begin_round(number)
+        method.round(fed, state)
+        assert torch.equal(state.cluster, settled)
+
+
+def test_it_recovers_three_planted_clusters():
+    problem, truth = planted()
+    method, fed = PFedKM(lr=0.05, lam=5.0, clusters=3), federation(problem)
+    state = run(method, fed, 10)
+    assert adjusted_rand_score(truth, state.cluster) == 1.0
+    assert torch.equal(method.results(state)["cluster"], state.cluster)
+
+
+def test_clients_that_do_not_answer_keep_their_cluster():
+    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS))
+    state = run(method, fed, 1)
+    groups, cluster = state.groups, state.cluster
+    for faults in (Faults(nan=1.0), Faults(drop=1.0)):
+        fed.faults = faults
+        fed.begin_round(2)
+        method.round(fed, state)
+        assert torch.equal(state.groups, groups)
+        assert torch.equal(state.cluster, cluster)
+
+
+def test_fewer_uploads_than_groups_join_the_nearest():
+    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS))
+    state = run(method, fed, 3)
+    cluster, groups = state.cluster, state.groups
+    fed.fraction = 0.25
+    fed.begin_round(4)
+    (only,) = fed.sample().tolist()
+    method.round(fed, state)
+    assert torch.equal(state.cluster, cluster)
+    moved = (state.groups != groups)[:, 0]
+    assert moved.tolist() == [k == cluster[only] for k in range(2)]

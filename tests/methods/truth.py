@@ -1,0 +1,55 @@
+"""What methods must come to, found without them: hand-made gradients, and optima by L-BFGS."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from fedkin.data.clients import ClientData, Examples
+from fedkin.problem import Problem
+from tests.helpers import line
+
+# f_1 = (v - 1)^2/2 and f_2 = (2v + 2)^2/2, for tests.helpers.quadratic
+XS, YS = [1.0, 2.0], [1.0, -2.0]
+GRADIENTS = (lambda v: v - 1, lambda v: 4 * v + 4)
+
+
+def column(*values: float) -> Tensor:
+    """Expected models of one parameter each."""
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def mixture_optimum(problem: Problem, lam: float) -> Tensor:
+    """argmin 1/N sum f_i(x_i) + lam/(2N) sum |x_i - xbar|^2 [N, d] for squared errors."""
+    parts = [problem.data.train[i] for i in range(problem.num_clients)]
+    shape = (problem.num_clients, problem.size)
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        x = torch.tensor(flat).view(shape).requires_grad_()
+        value = lam / 2 * (x - x.mean(0)).square().sum()
+        for own, (inputs, targets) in zip(x, parts, strict=True):
+            value = value + (inputs @ own - targets).square().mean() / 2
+        value.backward()
+        return value.item(), x.grad.numpy().ravel()
+
+    found = minimize(
+        objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B",
+        options={"maxiter": 10_000, "ftol": 1e-16, "gtol": 1e-12},
+    )  # fmt: skip
+    return torch.from_numpy(found.x).view(shape)
+
+
+def planted(clients: int = 15, dimension: int = 4, seed: int = 0) -> tuple[Problem, list[int]]:
+    """Linear regression with one of three orthogonal weight vectors per client, and which it is."""
+    g = torch.Generator().manual_seed(seed)
+    vectors = 3 * torch.eye(3, dimension, dtype=torch.float64)
+    truth = [i % 3 for i in range(clients)]
+    parts = []
+    for cluster in truth:
+        x = torch.randn(40, dimension, generator=g, dtype=torch.float64)
+        noise = 0.1 * torch.randn(40, generator=g, dtype=torch.float64)
+        parts.append((x, x @ vectors[cluster] + noise))
+    data = ClientData(Examples.of(parts), Examples.of(parts), None)
+    return Problem(line(dimension), data, dtype=torch.float64), truth
