@@ -22,7 +22,7 @@ def line(dimension: int = 1, start: float = 0.0) -> nn.Module:
 
 
 def quadratic(xs: list[float], ys: list[float], start: float = 0.0, **options: Any) -> Problem:
-    """Client i has one sample: f_i(v) = (xs[i]*v - ys[i])^2 / 2, so g_i(v) = xs[i]*(xs[i]*v - ys[i])."""
+    """Client i has one sample: f_i(v) = (x_i*v - y_i)^2 / 2, so g_i(v) = x_i*(x_i*v - y_i)."""
     parts = [(torch.tensor([[x]]), torch.tensor([y])) for x, y in zip(xs, ys, strict=True)]
     data = ClientData(Examples.of(parts), Examples.of(parts), None)
     return Problem(line(1, start), data, batch_size=1, dtype=torch.float64, **options)

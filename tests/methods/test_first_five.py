@@ -76,13 +76,14 @@ def test_two_scaffold_rounds_by_hand():
     x, c, ci = 0.0, 0.0, [0.0, 0.0]
     gradients = [lambda v: v - 1, lambda v: 4 * v + 4]
     for _ in range(2):
-        ys = [by_hand(lambda v, i=i: gradients[i](v) - ci[i] + c, x, K, lr) for i in (0, 1)]
-        new = [ci[i] - c + (x - ys[i]) / (K * lr) for i in (0, 1)]
-        c, x = (
-            c + sum(n - o for n, o in zip(new, ci, strict=True)) / 2,
-            x + sum(y - x for y in ys) / 2,
-        )
-        ci = new
+        new, dx = [], 0.0
+        for gradient, own in zip(gradients, ci, strict=True):
+            y = x
+            for _ in range(K):
+                y = y - lr * (gradient(y) - own + c)
+            new.append(own - c + (x - y) / (K * lr))
+            dx += (y - x) / 2
+        c, x, ci = c + (sum(new) - sum(ci)) / 2, x + dx, new
     torch.testing.assert_close([state.x.item(), state.c.item()], [x, c])
 
 

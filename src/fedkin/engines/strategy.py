@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from torch import nn
@@ -18,29 +19,32 @@ BUDGETS = (1_500_000, 4_000_000, 8_000_000)
 
 @dataclass(frozen=True)
 class Strategy:
-    """`kernel` for blocks of `block` clients on `workers` threads of one core each.
+    """`kernel` for blocks of `block` clients on `workers` threads with `inner` cores each.
 
-    One worker means the calling thread, with PyTorch's own threads inside operations.
+    One worker means the calling thread; `inner` is PyTorch's number of threads inside
+    an operation.
     """
 
     kernel: str
     block: int
     workers: int = 1
+    inner: int = 1
 
     def __str__(self) -> str:
-        return f"{self.kernel}:{self.block}:{self.workers}"
+        return f"{self.kernel}:{self.block}:{self.workers}x{self.inner}"
 
     @classmethod
     def parse(cls, text: str) -> Strategy:
-        """The opposite of str: `native:8:2`."""
-        kernel, *numbers = text.split(":")
-        if kernel not in (*KERNELS, "compiled"):
-            raise unknown("strategy", text, NAMES)
-        if len(numbers) != 2 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+        """The opposite of str: `native:8:2x1`."""
+        found = re.fullmatch(r"([a-z]+):([1-9]\d*):([1-9]\d*)x([1-9]\d*)", text)
+        if not found:
             raise FedkinError(
-                f"strategy '{text}' is not understood: write KERNEL:BLOCK:WORKERS, as in native:8:2"
+                f"strategy '{text}' is not understood: write KERNEL:BLOCK:WORKERSxCORES, "
+                "as in native:8:2x1"
             )
-        return cls(kernel, int(numbers[0]), int(numbers[1]))
+        if found[1] not in KERNELS:
+            raise unknown("kernel", found[1], KERNELS)
+        return cls(found[1], *(int(number) for number in found.groups()[1:]))
 
 
 def block_sizes(problem: Problem, clients: int) -> list[int]:
@@ -61,37 +65,31 @@ def has_convolutions(problem: Problem) -> bool:
 def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     """What `auto` times: stacked blocks, and one block per core; convolutions one client each."""
     native = problem.has_native()
-    sizes = block_sizes(problem, clients)
-    found = []
-    if native and not has_convolutions(problem):
-        found += [Strategy("native", size) for size in sizes]
-        if threads > 1:
-            found += [
-                Strategy("native", size, threads) for size in sizes if size * threads <= clients
-            ]
-    else:
-        single = "native" if native else "autograd"
-        found.append(Strategy(single, 1))
-        if threads > 1 and clients > 1:
-            found.append(Strategy(single, 1, threads))
-        if not native:
-            found.append(Strategy("vmap", sizes[len(sizes) // 2]))
+    kernel = "native" if native else "autograd"
+    sizes = [1] if has_convolutions(problem) or not native else block_sizes(problem, clients)
+    found = [Strategy(kernel, size) for size in sizes]
+    if threads > 1:
+        found += [Strategy(kernel, size, 1, threads) for size in sizes]
+        found += [Strategy(kernel, size, threads) for size in sizes if size < clients]
+    if not native:
+        middle = block_sizes(problem, clients)[-2:][0]
+        found.append(Strategy("vmap", middle, 1, threads))
     return found
 
 
 def named(name: str, problem: Problem, clients: int, threads: int, block: int | None) -> Strategy:
     """The strategy a user asked for by name, sized for this problem."""
-    single = "native" if problem.has_native() else "autograd"
+    native = problem.has_native()
     middle = block or block_sizes(problem, clients)[-2:][0]
     match name:
         case "stacked":
-            return Strategy("native" if problem.has_native() else "vmap", middle)
+            return Strategy("native" if native else "vmap", middle, 1, threads)
         case "vmap" | "compiled":
-            return Strategy(name, middle)
+            return Strategy(name, middle, 1, threads)
         case "threads":
-            return Strategy(single, block or 1, threads)
+            return Strategy("native" if native else "autograd", block or 1, threads)
         case "autograd":
-            return Strategy("autograd", block or 1)
+            return Strategy("autograd", block or 1, 1, threads)
     if ":" in name:
         return Strategy.parse(name)
     raise unknown("strategy", name, NAMES)

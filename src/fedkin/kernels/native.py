@@ -63,7 +63,8 @@ class Linear(Layer):
             torch.sum(slopes, 1, out=self.bias.view(g))
         if first:
             return None
-        return torch.bmm(slopes, self.weight.view(v)).unflatten(1, gy.shape[1:-1])
+        gx: Tensor = torch.bmm(slopes, self.weight.view(v)).unflatten(1, gy.shape[1:-1])
+        return gx
 
 
 class Convolution(Layer):
@@ -127,8 +128,9 @@ class MaxPool(Layer):
         slopes = gy.flatten(0, 1)
         if images.is_contiguous(memory_format=torch.channels_last):
             slopes = slopes.contiguous(memory_format=torch.channels_last)
-        gx: Tensor = aten.max_pool2d_with_indices_backward(slopes, images, *self.options, chosen)
-        return gx.unflatten(0, gy.shape[:2])
+        gx = aten.max_pool2d_with_indices_backward(slopes, images, *self.options, chosen)
+        by_row: Tensor = gx.unflatten(0, gy.shape[:2])
+        return by_row
 
 
 class Activation(Layer):
