@@ -39,17 +39,19 @@ class PFedKM(PFedMe):
         who = fed.sample()
         start = s.groups[s.cluster[who]]
         r = fed.map(envelope_steps, at=who, each={"x": start}, **self.solver, **self.work)
+        iterations, began = 0, time.perf_counter()
         if r.arrived.any():
-            self.regroup(fed, s, who[r.arrived], (start + r["dw"])[r.arrived])
-        fed.record(cluster=s.cluster)
+            iterations = self.regroup(fed, s, who[r.arrived], (start + r["dw"])[r.arrived])
+        seconds = time.perf_counter() - began
+        fed.record(cluster=s.cluster, kmeans_iterations=iterations, kmeans_seconds=seconds)
         if self.clusters > 1:
             fed.record(group_distance=torch.pdist(s.groups))
 
-    def regroup(self, fed: Federation, s: State, who: Tensor, uploads: Tensor) -> None:
-        """Cluster these clients' uploads and move the group models."""
+    def regroup(self, fed: Federation, s: State, who: Tensor, uploads: Tensor) -> int:
+        """Cluster these clients' uploads and move the group models; k-means' iterations."""
         weights = self.weights(fed)
         counts = torch.ones(len(who)) if weights is None else weights[who]
-        began, iterations = time.perf_counter(), 0
+        iterations = 0
         if len(who) < self.clusters:
             labels = torch.cdist(uploads, s.groups).argmin(1).cpu()
         else:
@@ -61,10 +63,10 @@ class PFedKM(PFedMe):
             ).fit(uploads.numpy(force=True), sample_weight=counts.numpy())
             labels, iterations = torch.from_numpy(kmeans.labels_).long(), kmeans.n_iter_
             s.started = 1
-        fed.record(kmeans_iterations=iterations, kmeans_seconds=time.perf_counter() - began)
         means = group_means(uploads, labels, counts, s.groups)
         s.groups = (1 - self.beta) * s.groups + self.beta * means
         s.cluster = s.cluster.index_copy(0, who, labels)
+        return iterations
 
     def personal(self, fed: Federation, s: State) -> Ask:
         return fed.ask(own, each={"x": s.groups[s.cluster]}, kept="theta")
