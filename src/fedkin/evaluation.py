@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.federation import Asks, Federation, parts
 from fedkin.methods.base import use
 from fedkin.registry import find_step, step_name
 
@@ -34,11 +34,15 @@ def judge(client: Client, make: str, part: str, **arguments: Any) -> dict[str, T
     return client.evaluate(model, part)
 
 
-def score(fed: Federation, ask: Ask, part: str = "test") -> Scores:
+def score(fed: Federation, asked: Asks, part: str = "test") -> Scores:
     """Scores of the model that a request gives each client; nothing is counted or kept."""
-    hyper = {**ask.hyper, "make": step_name(ask.step), "part": part}
-    sums = fed.look(Ask(judge, ask.at, ask.shared, ask.each, hyper, ask.keys))
-    loss, correct, count = (sums[name][:, 0] for name in ("loss", "correct", "examples"))
+    rows = []
+    for ask in parts(asked):
+        hyper = {**ask.hyper, "make": step_name(ask.step), "part": part}
+        sums = fed.look(replace(ask, step=judge, hyper=hyper))
+        rows.append(torch.cat([sums[name] for name in ("loss", "correct", "examples")], 1))
+    in_order = torch.cat([ask.at for ask in parts(asked)]).argsort()
+    loss, correct, count = torch.cat(rows)[in_order.to(rows[0].device)].unbind(1)
     counted = fed.problem.data.num_classes is not None
     accuracy = correct / count if counted else torch.full_like(count, torch.nan)
     return Scores(loss / count, accuracy, count)

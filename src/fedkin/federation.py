@@ -17,9 +17,10 @@ from torch import Tensor
 from fedkin import rng
 from fedkin.accounts import Accounts
 from fedkin.client import finite_rows
-from fedkin.errors import DivergedError
+from fedkin.errors import DivergedError, unknown
 from fedkin.faults import Faults
 from fedkin.problem import Problem
+from fedkin.variants import PLAIN, Variant
 
 Step = Callable[..., dict[str, Tensor]]
 
@@ -39,6 +40,7 @@ class Ask:
     hyper: dict[str, Any]
     keys: rng.Bits
     remember: bool = True
+    variant: Variant = PLAIN
 
     def rows(self, chosen: Tensor) -> Ask:
         """The same request to some of its clients, by position."""
@@ -50,6 +52,14 @@ class Ask:
         return _row_bytes(self.each) + sum(
             v.element_size() * v.numel() for v in self.shared.values()
         )
+
+
+# a request to all clients; in parts where clients' models differ in size
+Asks = Ask | tuple[Ask, ...]
+
+
+def parts(asked: Asks) -> tuple[Ask, ...]:
+    return asked if isinstance(asked, tuple) else (asked,)
 
 
 @dataclass(frozen=True)
@@ -110,12 +120,12 @@ class Replies(dict[str, Tensor]):
 class Means(dict[str, Tensor]):
     """Means of answers by name; zero, whatever its shape, when nobody answered.
 
-    `answered` tells how many clients did.
+    `answered` tells how many clients did, `weight` what they count together.
     """
 
     def __init__(self, sums: Mapping[str, Tensor], total: float, answered: int) -> None:
         super().__init__({name: value / (total or 1.0) for name, value in sums.items()})
-        self.answered = answered
+        self.answered, self.weight = answered, total
 
     def __missing__(self, name: str) -> Tensor:
         if self:
@@ -151,6 +161,13 @@ class Federation:
         """Training examples per client."""
         return self.problem.train.sizes
 
+    def column(self, name: str) -> list[Any]:
+        """A fact about every client, from the table that came with the data."""
+        columns = self.problem.data.columns
+        if name not in columns:
+            raise unknown("client column", name, columns)
+        return columns[name]
+
     def initial_model(self) -> Tensor:
         return self.problem.initial[0].clone()
 
@@ -183,9 +200,13 @@ class Federation:
         at: Tensor | None = None,
         shared: Mapping[str, Tensor] | None = None,
         each: Mapping[str, Tensor] | None = None,
+        variant: Variant = PLAIN,
         **hyper: Any,
     ) -> Ask:
-        """Put a request together, with random keys of its own."""
+        """Put a request together, with random keys of its own.
+
+        With a `variant` the clients work on that form of the problem: a smaller model.
+        """
         if step.__closure__ or "<locals>" in step.__qualname__ or "<lambda>" in step.__qualname__:
             raise TypeError(f"step {step.__qualname__} must be a plain function of a module")
         at = torch.arange(self.size) if at is None else at
@@ -195,7 +216,8 @@ class Federation:
                 raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
         keys = rng.key(self.seed, self.round, self._call, at.numpy())
         self._call += 1
-        return Ask(step, at, {k: v[None] for k, v in (shared or {}).items()}, rows, hyper, keys)
+        every = {k: v[None] for k, v in (shared or {}).items()}
+        return Ask(step, at, every, rows, hyper, keys, variant=variant)
 
     def map(
         self,
@@ -203,10 +225,11 @@ class Federation:
         at: Tensor | None = None,
         shared: Mapping[str, Tensor] | None = None,
         each: Mapping[str, Tensor] | None = None,
+        variant: Variant = PLAIN,
         **hyper: Any,
     ) -> Replies:
         """Run a step at clients; one row of answers per client, in the order of `at`."""
-        ask = self.ask(step, at, shared, each, **hyper)
+        ask = self.ask(step, at, shared, each, variant, **hyper)
         count, rows = len(ask.at), dict[str, Tensor]()
         arrived = torch.zeros(count, dtype=torch.bool)
         for block, good in self._answers(ask):
@@ -224,6 +247,7 @@ class Federation:
         shared: Mapping[str, Tensor] | None = None,
         each: Mapping[str, Tensor] | None = None,
         weights: Tensor | None = None,
+        variant: Variant = PLAIN,
         **hyper: Any,
     ) -> Means:
         """As `map`, but only the mean over the clients that answered: never all rows in memory.
@@ -231,7 +255,7 @@ class Federation:
         `weights` has one number per client of the federation. When nobody answers
         the mean is zero.
         """
-        ask = self.ask(step, at, shared, each, **hyper)
+        ask = self.ask(step, at, shared, each, variant, **hyper)
         sums, total, answered = dict[str, Tensor](), 0.0, 0
         for block, good in self._answers(ask):
             clients = ask.at[block.positions]

@@ -18,6 +18,7 @@ from fedkin.federation import Ask, Block
 from fedkin.kernels import Kernel
 from fedkin.memory import Memory
 from fedkin.problem import Problem
+from fedkin.variants import PLAIN, Variant, memory_of
 
 
 class Embedded:
@@ -41,12 +42,16 @@ class Embedded:
         self.chosen: Strategy | None = None
         self._kernels: dict[str, Kernel] = {}
         self._pools: dict[int, ThreadPoolExecutor] = {}
-        self._block_size = block_size
+        self._strategy, self._block_size = strategy, block_size
+        self._varied: dict[Variant, Embedded] = {}
         if strategy != "auto":
             clients = problem.num_clients
             self.chosen = named(strategy, problem, clients, self.threads, block_size)
 
     def run(self, ask: Ask) -> Iterator[Block]:
+        if ask.variant != PLAIN:
+            yield from self._engine_for(ask.variant).run(replace(ask, variant=PLAIN))
+            return
         if self.chosen is None:
             self.chosen = self._fastest(ask)
         if self.chosen is not None:
@@ -54,16 +59,24 @@ class Embedded:
         else:  # a request without gradients tells nothing about speed
             yield from self._run(ask, self._candidates(len(ask.at))[0])
 
+    def _engine_for(self, variant: Variant) -> Embedded:
+        """An engine for another form of the problem, with a strategy fit for its size."""
+        if variant not in self._varied:
+            problem, memory = self.problem.variant(variant), memory_of(self.memory, variant)
+            engine = Embedded(problem, self._strategy, self._block_size, self.threads, memory)
+            engine._pools = self._pools
+            self._varied[variant] = engine
+        return self._varied[variant]
+
     def _run(self, ask: Ask, strategy: Strategy) -> Iterator[Block]:
         kernel = self._kernel(strategy.kernel)
         order = self._order(ask.at)
         blocks = order.split(strategy.block)
+        torch.set_num_threads(strategy.inner)
         if strategy.workers == 1 or len(blocks) == 1:
-            torch.set_num_threads(self.threads)
             for positions in blocks:
                 yield self._work(ask, kernel, positions)
             return
-        torch.set_num_threads(1)
         pool = self._pool(strategy.workers)
         waiting: deque[Future[Block]] = deque()
         for positions in blocks:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.engines.messages import pack, payload, plain_number, unpack
@@ -13,6 +15,7 @@ from fedkin.federation import Ask, Block
 from fedkin.memory import Memory
 from fedkin.problem import Problem
 from fedkin.registry import find_step, step_name
+from fedkin.variants import PLAIN, Variant, memory_of
 
 
 class Site:
@@ -21,9 +24,18 @@ class Site:
     def __init__(self, problem: Problem, memory: Memory) -> None:
         self.problem, self.memory = problem, memory
         self.kernel = problem.kernel()
+        self._varied: dict[Variant, Site] = {PLAIN: self}
 
     def answer(self, message: bytes) -> bytes:
         arguments, facts = unpack(message)
+        variant = Variant(**facts["variant"])
+        if variant not in self._varied:
+            self._varied[variant] = Site(
+                self.problem.variant(variant), memory_of(self.memory, variant)
+            )
+        return self._varied[variant].run(arguments, facts)
+
+    def run(self, arguments: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
         step = find_step(facts["step"])
         client = Client(
             self.problem,
@@ -64,6 +76,7 @@ class Wire:
                 key=int(ask.keys[i]),
                 hyper=hyper,
                 remember=ask.remember,
+                variant=ask.variant.facts(),
             )
             answer = self.site.answer(message)
             if ask.remember:

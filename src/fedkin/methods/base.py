@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.federation import Asks, Federation
 
 
 class State(SimpleNamespace):
@@ -34,7 +34,7 @@ class Method:
         """One communication round; changes the state."""
         raise NotImplementedError
 
-    def personal(self, fed: Federation, s: State) -> Ask:
+    def personal(self, fed: Federation, s: State) -> Asks:
         """The request whose answer `model` is the model each client would really use."""
         raise NotImplementedError
 

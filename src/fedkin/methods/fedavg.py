@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.federation import Asks, Federation
 from fedkin.methods.base import LocalWork, State, sgd, use
 from fedkin.registry import register
 
@@ -35,7 +35,7 @@ class FedAvg(LocalWork):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
+    def personal(self, fed: Federation, s: State) -> Asks:
         return fed.ask(use, shared={"model": s.x})
 
     def global_model(self, s: State) -> Tensor | None:
@@ -58,7 +58,7 @@ class LocalizedFedAvg(FedAvg):
     tune_steps: int = 10
     tune_lr: float | None = None
 
-    def personal(self, fed: Federation, s: State) -> Ask:
+    def personal(self, fed: Federation, s: State) -> Asks:
         lr = self.lr if self.tune_lr is None else self.tune_lr
         return fed.ask(fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps)
 
