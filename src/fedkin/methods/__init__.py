@@ -13,6 +13,8 @@ from fedkin.methods.perfedavg import PerFedAvg
 from fedkin.methods.pfedkm import PFedKM
 from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
+from fedkin.methods.submodel import Submodel, SubmodelLocal
+from fedkin.methods.submodel_masks import SubmodelMasks
 
 __all__ = [
     "APFL",
@@ -31,4 +33,7 @@ __all__ = [
     "PerFedAvg",
     "Scaffold",
     "State",
+    "Submodel",
+    "SubmodelLocal",
+    "SubmodelMasks",
 ]

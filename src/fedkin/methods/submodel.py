@@ -1,0 +1,152 @@
+"""Sub-model training with channels: every client trains a really smaller network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedkin.federation import Asks, Federation
+from fedkin.masks import choose, deal, parse_rates
+from fedkin.methods.base import State, use
+from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
+from fedkin.registry import register
+from fedkin.variants import Variant
+
+
+class Change(NamedTuple):
+    """What clients of one size did to x, entry by entry: their mean change, their weight."""
+
+    mean: Tensor
+    weight: Tensor
+    total: float
+
+
+@register("submodel")
+@dataclass
+class Submodel(FedAvg):
+    """FedAvg in which client i trains ceil(r_i*C) of the C channels of every hidden layer.
+
+    With x_i the client's part of x: y <- y - lr*g_i(y), K times from y = x_i. Then, entry by
+    entry, "holders": x <- mean of y over the clients that hold the entry (HeteroFL, FedRolex),
+    or "fill": x <- mean_S(y + (1 - m_i)*x). Which channels: the first ("static"), a fresh
+    random set per client and round ("random"), a window that moves on by one channel a round
+    ("rolling"), or its positions in a fresh random order every epoch ("shuffled").
+
+    Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
+    client column that `capacity` names. `scaler` multiplies hidden layers by 1/r_i in training;
+    `own_classes` leaves other clients' classes out of the loss. A client's personal model has
+    its own size: its part of x in the first round's choice of channels. Lost clients are left
+    out of the means; entries that nobody sent stay.
+    """
+
+    rates: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    capacity: str = "uniform"
+    kind: Literal["static", "random", "rolling", "shuffled"] = "rolling"
+    aggregation: Literal["fill", "holders"] = "holders"
+    scaler: bool = False
+    own_classes: bool = False
+
+    def init(self, fed: Federation) -> State:
+        if self.capacity in ("uniform", "redrawn"):
+            parse_rates(list(self.rates), "rates")
+            rates = deal(self.rates, fed.size, fed.random("rates"))
+        else:
+            rates = parse_rates(fed.column(self.capacity), f"client column '{self.capacity}'")
+        return State(x=fed.initial_model(), rates=rates)
+
+    def round(self, fed: Federation, s: State) -> None:
+        rates = s.rates
+        if self.capacity == "redrawn":
+            rates = deal(self.rates, fed.size, fed.random("rates"))
+        who = fed.sample()
+        changes = [self.train(fed, s, rate, at) for rate, at in levels(rates, who)]
+        total = sum(change.total for change in changes) or 1.0
+        held = torch.stack([change.weight for change in changes]).sum(0)
+        fed.record(rate=float(rates[who].mean()), held=float(held.mean()) / total)
+        counted = total if self.aggregation == "fill" else torch.where(held > 0, held, 1)
+        for change in changes:
+            s.x = s.x + change.mean * (change.weight / counted)
+
+    def train(self, fed: Federation, s: State, rate: float, at: Tensor) -> Change:
+        """The clients `at`, all of one size, train their part of x."""
+        index = self.part(fed, rate, fed.round - 1, at)
+        variant, weights = Variant(rate, self.scaler, self.own_classes), self.weights(fed)
+        if len(index) > 1:
+            r = fed.map(
+                local_sgd, at, each={"x": s.x[index]}, variant=variant, lr=self.lr, **self.work
+            )
+            w = r.arrived.to(s.x) * (1 if weights is None else weights[at].to(s.x))
+            return scattered(s.x, index, r["dx"], w)
+        mean = fed.mean(
+            local_sgd, at, shared={"x": s.x[index[0]]}, weights=weights, variant=variant,
+            lr=self.lr, **self.work,
+        )  # fmt: skip
+        return placed(s.x, index[0], mean["dx"], mean.weight)
+
+    def personal(self, fed: Federation, s: State) -> Asks:
+        return self.at_home(fed, s, use, "model")
+
+    def results(self, s: State) -> dict[str, Tensor]:
+        return {"rates": s.rates[:, None]}
+
+    def part(self, fed: Federation, rate: float, turn: int, at: Tensor) -> Tensor:
+        """Where the clients' parts lie in x: a row for each, or one row for all."""
+        widths = fed.problem.widths
+        chosen = choose(self.kind, widths, rate, fed.seed, turn, at)
+        return widths.index(chosen).to(fed.problem.device)
+
+    def at_home(self, fed: Federation, s: State, step: Any, name: str, **hyper: Any) -> Asks:
+        """A request to every client with its own part of x, the one it keeps, under this name."""
+        asks = []
+        for rate, at in levels(s.rates, torch.arange(fed.size)):
+            index = self.part(fed, rate, 0, at)
+            given = one_or_each(name, s.x, index)
+            asks.append(fed.ask(step, at, variant=Variant(rate), **given, **hyper))
+        return tuple(asks)
+
+
+@register("submodel-local")
+@dataclass
+class SubmodelLocal(Submodel):
+    """Localized FedAvg with sub-models: every client fine-tunes its own part of x.
+
+    The copy after `tune_steps` steps of size `tune_lr` (default: lr) on the client's training
+    data is its personal model, of its own size.
+    """
+
+    tune_steps: int = 10
+    tune_lr: float | None = None
+
+    def personal(self, fed: Federation, s: State) -> Asks:
+        lr = self.lr if self.tune_lr is None else self.tune_lr
+        return self.at_home(fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps)
+
+
+def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:
+    """Clients of each rate, the largest first: each group's models have one shape."""
+    for rate in sorted(set(rates[who].tolist()), reverse=True):
+        yield rate, who[rates[who] == rate]
+
+
+def one_or_each(name: str, x: Tensor, index: Tensor) -> dict[str, dict[str, Tensor]]:
+    """Parts of x as a request takes them: one for all, or one for each."""
+    return {"shared": {name: x[index[0]]}} if len(index) == 1 else {"each": {name: x[index]}}
+
+
+def placed(x: Tensor, index: Tensor, mean: Tensor, weight: float) -> Change:
+    """The mean change of clients that hold the same entries."""
+    change, held = torch.zeros_like(x), torch.zeros_like(x)
+    change[index], held[index] = mean.to(x), weight
+    return Change(change, held, weight)
+
+
+def scattered(x: Tensor, index: Tensor, rows: Tensor, w: Tensor) -> Change:
+    """Changes of clients that hold different entries, each of weight w."""
+    w = w[:, None].expand(index.shape)
+    held = torch.zeros_like(x).index_add_(0, index.flatten(), w.flatten())
+    total = torch.zeros_like(x).index_add_(0, index.flatten(), (w * rows).flatten())
+    return Change(total / torch.where(held > 0, held, 1), held, float(w[:, 0].sum()))

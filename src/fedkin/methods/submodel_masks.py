@@ -1,0 +1,74 @@
+"""Sub-model training with coordinate masks: the algorithms that the theory is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Federation
+from fedkin.masks import coordinate_window, deal, random_coordinates, shuffled
+from fedkin.methods.base import State
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+Kind = Literal["random", "rolling"]
+
+
+@register("submodel-masks")
+@dataclass
+class SubmodelMasks(FedAvg):
+    """Distributed sub-model training with masks m_i in {0,1}^d over single coordinates.
+
+    From y = m_i*x: y <- y - lr*m_i*g_i(m_i*y), K times; x <- Proj(mean_S(y + (1 - m_i)*x)),
+    or with `aggregation` "holders" the mean over those who hold a coordinate. p_i is dealt
+    evenly from `rates`. Masks are "random": each coordinate held with probability p_i, anew for
+    every client and round; or "rolling": windows of a share p_i of the coordinates, visited in
+    a fresh random order every epoch of `windows` rounds, the same for all clients. `radius`
+    projects x on an L2 ball. Whole vectors are sent; "submodel" is the form that saves bytes.
+    Lost clients are left out of the mean; if nobody answers, x stays.
+    """
+
+    rates: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    kind: Kind = "random"
+    windows: int = 16
+    aggregation: Literal["fill", "holders"] = "fill"
+    radius: float | None = None
+
+    def init(self, fed: Federation) -> State:
+        rates = deal(self.rates, fed.size, fed.random("rates"))
+        return State(x=fed.initial_model(), rates=rates)
+
+    def round(self, fed: Federation, s: State) -> None:
+        who = fed.sample()
+        mean = fed.mean(
+            masked_sgd, at=who, shared={"x": s.x}, each={"share": s.rates[who].to(s.x)},
+            weights=self.weights(fed), kind=self.kind, windows=self.windows,
+            start=shuffled(fed.seed, self.windows, fed.round - 1),
+            send_mask=self.aggregation == "holders", lr=self.lr, **self.work,
+        )  # fmt: skip
+        fed.record(rate=float(s.rates[who].mean()))
+        dx = mean["dx"]
+        s.x = s.x + (dx if self.aggregation == "fill" else divided(dx, mean["held"]))
+        if self.radius is not None:
+            s.x = s.x * (self.radius / s.x.norm()).clamp(max=1)
+
+
+def masked_sgd(
+    client: Client, x: Tensor, share: Tensor, kind: Kind, windows: int, start: int,
+    send_mask: bool, lr: Any, **work: Any,
+) -> dict[str, Tensor]:  # fmt: skip
+    if kind == "random":
+        m = random_coordinates(client, x.shape[1], share)
+    else:
+        m = coordinate_window(x, share, start, windows)
+    y = client.repeat(client.steps(**work), lambda y: y - lr * m * client.grad(y), m * x)
+    return {"dx": y - m * x} | ({"held": m} if send_mask else {})
+
+
+def divided(total: Tensor, count: Tensor) -> Tensor:
+    """total/count, and zero where nothing was counted."""
+    return torch.where(count > 0, total / count, 0)

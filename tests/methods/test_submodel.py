@@ -1,0 +1,264 @@
+"""Channel sub-models against FedAvg, rounds by hand, and exact accounts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedkin.data.clients import ClientData, Examples
+from fedkin.errors import FedkinError
+from fedkin.evaluation import score
+from fedkin.faults import Faults
+from fedkin.federation import parts
+from fedkin.masks import KINDS
+from fedkin.methods import FedAvg, LocalizedFedAvg, Submodel, SubmodelLocal, SubmodelMasks
+from fedkin.models import build
+from fedkin.problem import Problem
+from fedkin.variants import Variant
+from tests.helpers import blobs, federation, run
+
+RATES = (1.0, 0.5, 0.25)
+
+
+def small_problem(model="mlp:8,6", **options):
+    return Problem(build(model, (5,), 3), blobs(), **options)
+
+
+def images():
+    return Problem(build("cnn:4,6,10", (1, 10, 10), 3), blobs(dimension=100, shape=(1, 10, 10)))
+
+
+@pytest.mark.parametrize("aggregation", ["fill", "holders"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rate_one_for_all_is_exactly_fedavg(kind, weighted, aggregation):
+    problem = small_problem()
+    method = Submodel(rates=(1.0,), kind=kind, aggregation=aggregation, lr=0.1, weighted=weighted)
+    cut = federation(problem, fraction=0.7, faults=Faults(drop=0.2))
+    whole = federation(problem, fraction=0.7, faults=Faults(drop=0.2))
+    a, b = run(method, cut, 4), run(FedAvg(lr=0.1, weighted=weighted), whole, 4)
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(cut.accounts.table, whole.accounts.table)
+
+
+@pytest.mark.parametrize("aggregation", ["fill", "holders"])
+@pytest.mark.parametrize("kind", ["random", "rolling"])
+def test_with_whole_masks_the_coordinate_algorithm_is_exactly_fedavg(kind, aggregation):
+    method = SubmodelMasks(rates=(1.0,), kind=kind, aggregation=aggregation, lr=0.1)
+    a = run(method, federation(small_problem(), fraction=0.7), 4)
+    b = run(FedAvg(lr=0.1), federation(small_problem(), fraction=0.7), 4)
+    assert torch.equal(a.x, b.x)
+
+
+# by hand: v -> c.relu(A x) with A of two units over two inputs, c over two units: 6 parameters
+
+
+class SixParameters(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(2, 2, bias=False)
+        self.last = torch.nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            self.first.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 1.0]]))
+            self.last.weight.copy_(torch.tensor([[1.0, -1.0]]))
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+
+X, Y = torch.tensor([[1.0, 1.0], [2.0, 1.0]]), torch.tensor([1.0, 3.0])
+
+
+def six_parameter_federation(**columns):
+    examples = Examples.of([(X[:1], Y[:1]), (X[1:], Y[1:])])
+    data = ClientData(examples, examples, None, columns=columns)
+    return federation(Problem(SixParameters(), data, batch_size=1, dtype=torch.float64))
+
+
+def one_unit_step(a, c, x, y, lr):
+    """One gradient step of (c*relu(a.x) - y)^2/2 for a single unit that is active."""
+    out = a @ x
+    slope = c * out - y
+    return a - lr * slope * c * x, c - lr * slope * out
+
+
+@pytest.mark.parametrize("aggregation", ["fill", "holders"])
+def test_fill_and_holders_by_hand_on_six_parameters(aggregation):
+    # client 0 holds both units, client 1 the second one only: in round 2 the window starts there
+    fed = six_parameter_federation(device=["1", "1/2"])
+    method = Submodel(lr=0.01, local_steps=1, capacity="device", aggregation=aggregation)
+    s = method.init(fed)
+    fed.begin_round(2)
+    method.round(fed, s)
+    x, y = X.double(), Y.double()
+    A = torch.tensor([[1.0, 2.0], [3.0, 1.0]], dtype=torch.float64)
+    c = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    slope = c @ (A @ x[0]) - y[0]
+    A0, c0 = A - 0.01 * slope * c[:, None] * x[0], c - 0.01 * slope * (A @ x[0])
+    a1, c1 = one_unit_step(A[1], c[1], x[1], y[1], 0.01)
+    first_unit = (
+        (A0[0], c0[0]) if aggregation == "holders" else ((A0[0] + A[0]) / 2, (c0[0] + c[0]) / 2)
+    )
+    expected = torch.stack([
+        *first_unit[0], *(A0[1] + a1) / 2, first_unit[1], (c0[1] + c1) / 2,
+    ])  # fmt: skip
+    torch.testing.assert_close(s.x, expected)
+
+
+@pytest.mark.parametrize("aggregation", ["fill", "holders"])
+def test_random_channels_by_hand_on_six_parameters(aggregation):
+    fed = six_parameter_federation()
+    method = Submodel(lr=0.01, local_steps=1, rates=(0.5,), kind="random", aggregation=aggregation)
+    s = method.init(fed)
+    fed.begin_round(1)
+    unit = [int(row[0]) // 2 for row in method.part(fed, 0.5, 0, torch.arange(2))]
+    before = s.x.clone()
+    method.round(fed, s)
+    new = [before.clone(), before.clone()]
+    for i, u in enumerate(unit):
+        entries = [2 * u, 2 * u + 1, 4 + u]
+        a, c = one_unit_step(
+            before[entries[:2]], before[entries[2]], X[i].double(), Y[i].double(), 0.01
+        )
+        new[i][entries] = torch.cat([a, c[None]])
+    held = torch.stack(
+        [torch.isin(torch.tensor([0, 0, 1, 1, 0, 1]), torch.tensor(u)) for u in unit]
+    )
+    if aggregation == "fill":
+        expected = (new[0] + new[1]) / 2
+    else:
+        both = torch.stack(new)
+        expected = torch.where(held, both, 0).sum(0) / held.sum(0).clamp(min=1)
+        expected = torch.where(held.any(0), expected, before)
+    torch.testing.assert_close(s.x, expected)
+
+
+@pytest.mark.parametrize("make", [small_problem, images])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixed_capacities_agree_between_engines_and_count_exact_bytes(make, kind):
+    problem = make()
+    method = Submodel(rates=RATES, kind=kind, lr=0.05, local_steps=2)
+    feds = [federation(problem), federation(problem, engine="wire")]
+    states = [run(method, fed, 3) for fed in feds]
+    torch.testing.assert_close(states[0].x, states[1].x, rtol=1e-4, atol=1e-5)
+    assert torch.equal(feds[0].accounts.table, feds[1].accounts.table)
+    sizes = [problem.variant(Variant(rate)).size for rate in states[0].rates.tolist()]
+    assert sorted(set(sizes), reverse=True)[0] == problem.size
+    assert feds[0].accounts.column("bytes_down").tolist() == [3 * 4 * size for size in sizes]
+    assert feds[0].accounts.column("bytes_up").tolist() == [3 * 4 * size for size in sizes]
+    assert feds[1].engine.payload_down == feds[0].accounts.total("bytes_down")
+
+
+def test_the_scaler_multiplies_hidden_layers_by_the_inverse_rate():
+    torch.manual_seed(0)
+    problem = small_problem()
+    small = problem.variant(Variant(0.5))
+    scaled = problem.variant(Variant(0.5, scaler=True))
+    x = torch.randn(1, 7, 5)
+    layers = [layer for layer in small.spec.module if isinstance(layer, torch.nn.Linear)]
+    out = 2 * torch.relu(layers[0](x[0]))
+    out = layers[2](2 * torch.relu(layers[1](out)))
+    torch.testing.assert_close(scaled.kernel().outputs(small.initial, x)[0], out)
+    y = torch.randint(0, 3, (1, 7))
+    step = 1e-3 * torch.randn_like(small.initial)
+    kernels = [scaled.kernel("native"), scaled.kernel("autograd")]
+    grads = [k.grad(small.initial, x, y, None) for k in kernels]
+    torch.testing.assert_close(grads[0], grads[1])
+    up, down = (kernels[0].value_and_grad(small.initial + s * step, x, y, None)[0] for s in (1, -1))
+    torch.testing.assert_close(
+        ((up - down) / 2).item(), (grads[0] * step).sum().item(), rtol=1e-2, atol=1e-7
+    )
+
+
+def test_the_masked_loss_is_a_softmax_over_a_clients_own_classes():
+    data = blobs(clients=2, classes=3)
+    train = replace(
+        data.train,
+        y=torch.where(torch.arange(len(data.train.y)) < 30, data.train.y.clamp(max=1), 2),
+    )
+    problem = Problem(build("mlp:8", (5,), 3), replace(data, train=train))
+    masked = problem.variant(Variant(0.5, own_classes=True))
+    x, y = masked.train.x[None, :9], masked.train.y[None, :9]
+    v = masked.initial + 0.1
+    logits = masked.kernel().outputs(v, x)[0]
+    expected = torch.nn.functional.cross_entropy(logits[:, :2], train.y[:9])
+    for kernel in ("native", "vmap", "autograd"):
+        value, grad = masked.kernel(kernel).value_and_grad(v, x, y, None)
+        torch.testing.assert_close(value.item(), expected.item())
+        assert grad[0, -1] == 0  # the absent class's bias
+    # the second client has one class only: nothing to learn
+    x, y = masked.train.x[None, 40:50], masked.train.y[None, 40:50]
+    assert masked.kernel().grad(v, x, y, None).abs().max() == 0
+
+
+def test_options_of_the_experiments_run_together():
+    method = Submodel(
+        rates=RATES, kind="shuffled", capacity="redrawn", scaler=True, own_classes=True, lr=0.1
+    )
+    fed = federation(small_problem(), fraction=0.5, faults=Faults(drop=0.2, nan=0.2))
+    state = run(method, fed, 30)
+    assert torch.isfinite(state.x).all()
+    assert score(fed, method.personal(fed, state)).accuracy.mean() > 0.5
+
+
+def test_rates_may_come_from_a_column_of_the_client_table():
+    data = replace(blobs(), columns={"device": ["1", "1/2", "0.25", 1, 0.5, "1/4"]})
+    fed = federation(Problem(build("mlp:8", (5,), 3), data))
+    assert Submodel(capacity="device").init(fed).rates.tolist() == [1, 0.5, 0.25] * 2
+    with pytest.raises(FedkinError, match="did you mean 'device'"):
+        Submodel(capacity="devise").init(fed)
+
+
+def test_redrawn_rates_change_from_round_to_round():
+    fed = federation(small_problem())
+    method = Submodel(rates=RATES, capacity="redrawn", local_steps=1)
+    method.round(fed, method.init(fed))
+    counts = fed.accounts.column("bytes_down").clone()
+    fed.begin_round(1)
+    method.round(fed, method.init(fed))
+    assert not torch.equal(fed.accounts.column("bytes_down"), 2 * counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_client_ends_with_a_personal_model_of_its_own_size(kind):
+    fed = federation(small_problem("mlp:24,16"))
+    method = SubmodelLocal(rates=RATES, kind=kind, lr=0.1)
+    state = run(method, fed, 20)
+    sizes = {}
+    for ask in parts(method.personal(fed, state)):
+        models = fed.look(ask)["model"]
+        sizes |= dict.fromkeys(ask.at.tolist(), models.shape[1])
+        small = fed.problem.variant(ask.variant)
+        assert small.module(models[0])(fed.problem.test.x[:4]).shape == (4, 3)
+    assert sizes == {
+        i: fed.problem.variant(Variant(r)).size for i, r in enumerate(state.rates.tolist())
+    }
+    scores = score(fed, method.personal(fed, state))
+    assert scores.accuracy.mean() > 0.8
+    assert scores.examples.tolist() == fed.problem.test.sizes.tolist()
+
+
+def test_localized_sub_models_at_rate_one_are_localized_fedavg():
+    a, b = federation(small_problem()), federation(small_problem())
+    cut, whole = SubmodelLocal(rates=(1.0,), lr=0.1), LocalizedFedAvg(lr=0.1)
+    scores = [score(fed, m.personal(fed, run(m, fed, 3))) for m, fed in ((cut, a), (whole, b))]
+    assert torch.equal(scores[0].loss, scores[1].loss)
+
+
+def test_entries_that_nobody_holds_stay():
+    fed = federation(small_problem())
+    method = Submodel(rates=(0.25,), kind="static", lr=0.1)
+    before = method.init(fed).x
+    after = run(method, fed, 3).x
+    held = method.part(fed, 0.25, 0, torch.arange(6))[0]
+    untouched = torch.ones(len(before), dtype=torch.bool)
+    untouched[held] = False
+    assert torch.equal(after[untouched], before[untouched])
+    assert not torch.equal(after[held], before[held])
+
+
+def test_when_nobody_answers_the_model_stays():
+    for kind in KINDS:
+        fed = federation(small_problem(), faults=Faults(drop=1.0))
+        method = Submodel(rates=RATES, kind=kind)
+        assert torch.equal(run(method, fed, 2).x, method.init(fed).x)
