@@ -12,7 +12,9 @@ from fedkin.accounts import COLUMNS
 from fedkin.evaluation import Scores
 from fedkin.federation import Federation
 
-KINDS = ("personal", "global", "local")
+# what is scored: personal models on test data and on validation data (to choose by), the
+# global model, and the models clients would have alone
+KINDS = ("personal", "validation", "global", "local")
 
 
 def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> dict[str, Any]:
