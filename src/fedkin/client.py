@@ -55,7 +55,7 @@ class Client:
     @property
     def initial(self) -> Tensor:
         """The model every client starts from."""
-        return self.problem.initial
+        return self.problem.initial_of(self.who)
 
     def steps(self, local_steps: Any = None, local_epochs: Any = None) -> Any:
         """How many steps the given local work means: a number, or a column where clients differ."""

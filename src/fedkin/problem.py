@@ -90,7 +90,11 @@ class Problem:
 
     @property
     def num_clients(self) -> int:
-        return self.data.num_clients
+        return len(self.train.sizes)
+
+    def initial_of(self, who: Tensor) -> Tensor:
+        """The model that these clients start from: one row for all, or a row each."""
+        return self.initial
 
     @property
     def size(self) -> int:

@@ -1,0 +1,285 @@
+"""Runs as clients: repeats and sweeps of a method computed as one.
+
+Every run keeps its own control flow, in a thread of its own. Whenever all of them wait
+at the primitive, requests for the same step are put together, row under row, and
+computed as one stacked request; each run gets its own rows back. A hyper-parameter
+that differs between runs becomes a column. Methods do not know.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin.engines.embedded import Embedded
+from fedkin.federation import Ask, Block
+from fedkin.memory import Memory, RamTable
+from fedkin.problem import Part, Problem
+from fedkin.tensors import Chunked
+from fedkin.variants import PLAIN
+
+
+class MergedProblem(Problem):
+    """All runs' clients one after the other; runs on the same data share them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        vars(self).update(vars(copy.copy(problems[0])))
+        self.train = _merge([p.train for p in problems])
+        self.test = _merge([p.test for p in problems])
+        if problems[0].data.validation is not None:
+            self.validation = _merge([p.validation for p in problems])
+        self._initials = torch.cat([p.initial for p in problems])
+        sizes = torch.tensor([p.num_clients for p in problems])
+        self._run_of = torch.arange(len(problems)).repeat_interleave(sizes)
+
+    def initial_of(self, who: Tensor) -> Tensor:
+        return self._initials[self._run_of[who].to(self._initials.device)]
+
+
+def _merge(parts: Sequence[Part]) -> Part:
+    distinct: dict[tuple[int, int], int] = {}
+    xs, ys, starts, total = [], [], [], 0
+    for part in parts:
+        place = (part.x.data_ptr(), part.y.data_ptr())
+        if place not in distinct:
+            distinct[place] = total
+            xs.append(part.x)
+            ys.append(part.y)
+            total += len(part.y)
+        starts.append(part.starts + distinct[place])
+    sizes = torch.cat([part.sizes for part in parts])
+    return Part(
+        torch.cat(xs) if len(xs) > 1 else xs[0],
+        torch.cat(ys) if len(ys) > 1 else ys[0],
+        torch.cat(starts),
+        sizes,
+    )
+
+
+def can_merge(problems: Sequence[Problem]) -> bool:
+    """Whether runs on these problems can be computed as one: same model, loss and batches."""
+
+    def nature(p: Problem) -> tuple[Any, ...]:
+        parts = (p.spec.layout, p.spec.loss, str(p.spec.module), p.l2, p.batch_size, p.reshuffle)
+        return (*parts, p.dtype, p.device, p.train.x.shape[1:], p.data.num_classes)
+
+    return all(nature(p) == nature(problems[0]) for p in problems[1:])
+
+
+class MemorySlice(Memory):
+    """One run's clients in the memory that all runs share."""
+
+    def __init__(self, memory: Memory, first: int, count: int) -> None:
+        super().__init__(count)
+        self._all, self._first = memory, first
+
+    def read(self, name: str, clients: Tensor, default: Tensor) -> Tensor:
+        return self._all.read(name, clients + self._first, default)
+
+    def write(self, name: str, clients: Tensor, rows: Tensor) -> None:
+        self._all.write(name, clients + self._first, rows)
+
+    def state(self) -> dict[str, Tensor | Chunked]:
+        own = slice(self._first, self._first + self.num_clients)
+        found: dict[str, Tensor | Chunked] = {}
+        for name, table in self._all.tables.items():
+            assert isinstance(table, RamTable)
+            if bool(self._all.known[name][own].any()):
+                found[f"{name}.known"] = self._all.known[name][own]
+                found[f"{name}.values"] = table.values[own]
+        return found
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        for key in saved:
+            name, _, field = key.rpartition(".")
+            if field == "values":
+                known = saved[f"{name}.known"][:].nonzero()[:, 0]
+                self.write(name, known, saved[key][:][known])
+
+
+class Port:
+    """The engine that one run of a meeting sees."""
+
+    def __init__(self, meeting: Meeting, run: int, lane: str) -> None:
+        self.meeting, self.run_number, self.lane = meeting, run, lane
+        self.memory = meeting.memory_of(run, lane)
+        self.chosen = None
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        yield from self.meeting.wait_for(self.run_number, self.lane, ask)
+
+
+class Meeting:
+    """Where runs wait for each other. `together` starts them and serves until all have ended."""
+
+    def __init__(
+        self, problems: Sequence[Problem], strategy: str = "auto", threads: int | None = None
+    ) -> None:
+        self.problems = problems
+        self.merged = MergedProblem(problems)
+        self._strategy, self._threads = strategy, threads
+        counts = [p.num_clients for p in problems]
+        self.first = [0, *np.cumsum(counts).tolist()]
+        self._engines: dict[str, Embedded] = {}
+        self._lock = threading.Lock()
+        self._arrivals: SimpleQueue[tuple[int, str, Ask] | tuple[int, None, None]] = SimpleQueue()
+        self._answers: list[SimpleQueue[list[Block] | BaseException]] = [
+            SimpleQueue() for _ in problems
+        ]
+
+    def port(self, run: int, lane: str) -> Port:
+        return Port(self, run, lane)
+
+    def engine(self, lane: str) -> Embedded:
+        with self._lock:
+            if lane not in self._engines:
+                self._engines[lane] = Embedded(self.merged, self._strategy, None, self._threads)
+            return self._engines[lane]
+
+    def memory_of(self, run: int, lane: str) -> MemorySlice:
+        count = self.problems[run].num_clients
+        return MemorySlice(self.engine(lane).memory, self.first[run], count)
+
+    def wait_for(self, run: int, lane: str, ask: Ask) -> list[Block]:
+        """Called in a run's thread: hand over a request, sleep until it is answered."""
+        self._arrivals.put((run, lane, ask))
+        answer = self._answers[run].get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def together(self, runs: Sequence[Callable[[], None]]) -> list[BaseException | None]:
+        """Run all of them to their ends; gives each run's error, or None."""
+        errors: list[BaseException | None] = [None] * len(runs)
+
+        def live(number: int) -> None:
+            try:
+                runs[number]()
+            except BaseException as error:  # a run's failure must not stop the others
+                errors[number] = error
+            finally:
+                self._arrivals.put((number, None, None))
+
+        threads = [threading.Thread(target=live, args=(i,), daemon=True) for i in range(len(runs))]
+        for thread in threads:
+            thread.start()
+        self._serve(set(range(len(runs))))
+        for thread in threads:
+            thread.join()
+        return errors
+
+    def _serve(self, alive: set[int]) -> None:
+        waiting: dict[int, tuple[str, Ask]] = {}
+        while alive:
+            run, lane, ask = self._arrivals.get()
+            if lane is None or ask is None:
+                alive.discard(run)
+            else:
+                waiting[run] = (lane, ask)
+            if alive and len(waiting) == len(alive):
+                groups: dict[Any, list[int]] = {}
+                for number in sorted(waiting):
+                    groups.setdefault(_kind(*waiting[number]), []).append(number)
+                for members in groups.values():
+                    self._answer(members, waiting)
+                waiting.clear()
+
+    def _answer(self, members: list[int], waiting: dict[int, tuple[str, Ask]]) -> None:
+        lane = waiting[members[0]][0]
+        asks = [waiting[number][1] for number in members]
+        answers: list[Any] = [[] for _ in members]
+        try:
+            if asks[0].variant != PLAIN:  # smaller models are not merged: run by run
+                for i, number in enumerate(members):
+                    answers[i] = list(self._own_engine(number, lane).run(asks[i]))
+            else:
+                bounds = np.cumsum([0] + [len(ask.at) for ask in asks])
+                joined = join_asks(asks, [self.first[n] for n in members], self.merged.initial)
+                for block in self.engine(lane).run(joined):
+                    for i, own in split_block(block, bounds):
+                        answers[i].append(own)
+        except Exception as error:  # raised in every run that asked
+            answers = [error for _ in members]
+        for number, answer in zip(members, answers, strict=True):
+            self._answers[number].put(answer)
+
+    def _own_engine(self, run: int, lane: str) -> Embedded:
+        key = f"{lane} of run {run}"
+        if key not in self._engines:
+            memory = self.memory_of(run, lane)
+            self._engines[key] = Embedded(
+                self.problems[run], self._strategy, None, self._threads, memory
+            )
+        return self._engines[key]
+
+
+def _kind(lane: str, ask: Ask) -> tuple[Any, ...]:
+    """Requests of one kind can be computed as one."""
+    shapes = tuple(
+        (name, value.shape[1:], value.dtype)
+        for name, value in sorted({**ask.shared, **ask.each}.items())
+    )
+    hyper = tuple(
+        (name, None if isinstance(value, float | int) and not isinstance(value, bool) else value)
+        for name, value in sorted(ask.hyper.items())
+    )
+    return lane, ask.step, shapes, hyper, ask.remember, ask.variant
+
+
+def join_asks(asks: Sequence[Ask], firsts: Sequence[int], like: Tensor) -> Ask:
+    """One request for the clients of several runs: what differs between runs gets rows.
+
+    Numbers that differ become columns of the models' type (`like`).
+    """
+    if len(asks) == 1:
+        return replace(asks[0], at=asks[0].at + firsts[0])
+
+    def rows(name: str, ask: Ask) -> Tensor:
+        if name in ask.each:
+            return ask.each[name]
+        value = ask.shared[name]
+        return value.expand(len(ask.at), *value.shape[1:])
+
+    names = {**asks[0].shared, **asks[0].each}
+    each = {name: torch.cat([rows(name, ask) for ask in asks]) for name in names}
+    counts = torch.tensor([len(ask.at) for ask in asks])
+    hyper = {}
+    for name, value in asks[0].hyper.items():
+        values = [ask.hyper[name] for ask in asks]
+        if all(other == value for other in values):
+            hyper[name] = value
+        else:
+            column = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts)
+            each[name] = column[:, None].to(like)
+    at = torch.cat([ask.at + first for ask, first in zip(asks, firsts, strict=True)])
+    keys = np.concatenate([ask.keys for ask in asks])
+    return replace(asks[0], at=at, shared={}, each=each, hyper=hyper, keys=keys)
+
+
+def split_block(block: Block, bounds: np.ndarray[Any, Any]) -> Iterator[tuple[int, Block]]:
+    """A block of joined answers as blocks of single runs: (place in the joint request, block)."""
+    owner = np.searchsorted(bounds, block.positions.numpy(), side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    rising = bool((np.diff(owner) >= 0).all())
+    cuts = np.flatnonzero(np.diff(owner[order])) + 1
+    for rows in np.split(order, cuts):
+        run = int(owner[rows[0]])
+        chosen: Any = slice(int(rows[0]), int(rows[-1]) + 1) if rising else torch.from_numpy(rows)
+        yield (
+            run,
+            Block(
+                block.positions[chosen] - int(bounds[run]),
+                {name: value[chosen] for name, value in block.reply.items()},
+                block.good[chosen],
+                block.gradients[rows],
+                block.samples[rows],
+            ),
+        )
