@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import make_engine
-from fedkin.federation import Federation
+from fedkin.federation import Federation, parts
 from fedkin.methods import Method, State
 from fedkin.problem import Problem
 
@@ -76,5 +76,9 @@ def run(method: Method, fed: Federation, rounds: int) -> State:
 
 
 def personal_models(method: Method, fed: Federation, state: State) -> Tensor:
-    """Every client's personal model [N, d]."""
-    return fed.look(method.personal(fed, state))["model"]
+    """Every client's personal model [N, d]; smaller ones are followed by zeros."""
+    models = fed.problem.initial.new_zeros(fed.size, fed.problem.size)
+    for ask in parts(method.personal(fed, state)):
+        rows = fed.look(ask)["model"]
+        models[ask.at, : rows.shape[1]] = rows
+    return models

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from fedkin.errors import FedkinError
+from fedkin.federation import parts
 from fedkin.layout import Layout
 from fedkin.tensors import Chunked, open_tensors, write_tensors
+from fedkin.variants import Variant
 
 if TYPE_CHECKING:
-    from fedkin.federation import Federation
+    from fedkin.federation import Ask, Federation
     from fedkin.methods import Method, State
+    from fedkin.problem import Problem
 
 # with more clients than this, one stacked file instead of a file per client
 MANY = 200
@@ -26,42 +29,56 @@ MANY = 200
 def save_models(folder: Path, fed: Federation, method: Method, state: State) -> None:
     """Write every personal model, and the global one where there is one."""
     folder.mkdir(exist_ok=True)
-    layout, names = fed.problem.layout, fed.problem.data.names
-    facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
-    pieces = personal_models(fed, method, state)
-    if fed.size > MANY:
-        shape = (fed.size, layout.size)
-        stacked = Chunked(shape, fed.problem.dtype, pieces)
-        write_tensors(folder / "personal.safetensors", {"models": stacked}, facts)
-    else:
-        rows = torch.cat(list(pieces))
-        for i in range(fed.size):
-            named = {k: v[0] for k, v in layout.split(rows[i : i + 1]).items()}
-            write_tensors(folder / file_name(i, names[i]), named, {"client": names[i]})
-    model = method.global_model(state)
-    if model is not None:
-        named = {k: v[0] for k, v in layout.split(model[None]).items()}
-        write_tensors(folder / "global.safetensors", named)
+    names = fed.problem.data.names
+    for ask in parts(method.personal(fed, state)):
+        layout = fed.problem.variant(ask.variant).layout
+        facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
+        if fed.size > MANY:
+            rows = Chunked((len(ask.at), layout.size), fed.problem.dtype, models_of(fed, ask))
+            path = folder / stacked_name(ask.variant.rate)
+            write_tensors(path, {"clients": ask.at, "models": rows}, facts)
+            continue
+        models = torch.cat(list(models_of(fed, ask)))
+        for client, model in zip(ask.at.tolist(), models, strict=True):
+            about = {"client": names[client], "rate": str(ask.variant.rate)}
+            write_tensors(folder / file_name(client, names[client]), named(layout, model), about)
+    shared = method.global_model(state)
+    if shared is not None:
+        write_tensors(folder / "global.safetensors", named(fed.problem.layout, shared))
 
 
-def personal_models(fed: Federation, method: Method, state: State) -> Iterator[Tensor]:
-    """Personal models in the order of clients, some at a time."""
-    ask = method.personal(fed, state)
+def models_of(fed: Federation, ask: Ask) -> Iterator[Tensor]:
+    """The models a request gives, some rows at a time."""
     for positions in torch.arange(len(ask.at)).split(64):
         yield fed.look(ask.rows(positions))["model"]
 
 
-def load_model(folder: Path, layout: Layout, client: int, name: str) -> Tensor:
-    """One client's personal model as a vector [d]."""
-    stacked = folder / "personal.safetensors"
-    if stacked.exists():
-        rows: Tensor = open_tensors(stacked).get_slice("models")[client : client + 1]
-        return rows[0]
+def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
+    """A model's parameters by name."""
+    return {name: value[0] for name, value in layout.split(vector[None]).items()}
+
+
+def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[Problem, Tensor]:
+    """One client's personal model as a vector, and the form of the problem it is a model of."""
+    for path in sorted(folder.glob("personal-rate*.safetensors")):
+        stacked = open_tensors(path)
+        place = (stacked.get_tensor("clients") == client).nonzero().flatten().tolist()
+        if place:
+            rows: Tensor = stacked.get_slice("models")[place[0] : place[0] + 1]
+            rate = float(path.stem.removeprefix("personal-rate"))
+            return problem.variant(Variant(rate)), rows[0]
     path = folder / file_name(client, name)
     file = open_tensors(path)
-    if set(file.keys()) != {slot.name for slot in layout.slots}:
+    small = problem.variant(Variant(float(file.metadata()["rate"])))
+    slots = small.layout.slots
+    if set(file.keys()) != {slot.name for slot in slots}:
         raise FedkinError(f"{path} holds another model than the run's config.toml describes")
-    return layout.join({slot.name: file.get_tensor(slot.name)[None] for slot in layout.slots})[0]
+    return small, small.layout.join({s.name: file.get_tensor(s.name)[None] for s in slots})[0]
+
+
+def stacked_name(rate: float) -> str:
+    """The file of all models of one size."""
+    return f"personal-rate{rate:g}.safetensors"
 
 
 def file_name(client: int, name: str) -> str:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.errors import FedkinError, unknown
+from fedkin.federation import parts
 from fedkin.problem import Problem
-from fedkin.results.models import personal_models
+from fedkin.results.models import models_of
 
 if TYPE_CHECKING:
     from fedkin.training import Trainer
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 class PersonalModels(Mapping[int | str, nn.Module]):
     """`models[17]` or `models["clinic-a"]`: that client's model, a plain module."""
 
-    def __init__(self, problem: Problem, rows: Tensor) -> None:
-        self.problem, self.rows = problem, rows
+    def __init__(self, problem: Problem, models: Mapping[int, tuple[Problem, Tensor]]) -> None:
+        self.problem, self.models = problem, models
 
     def __getitem__(self, client: int | str) -> nn.Module:
-        return self.problem.module(self.rows[self.number(client)])
+        own_size, vector = self.models[self.number(client)]
+        return own_size.module(vector)
 
     def number(self, client: int | str) -> int:
         names = self.problem.data.names
@@ -37,10 +39,10 @@ class PersonalModels(Mapping[int | str, nn.Module]):
         raise unknown("client", client, names)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.rows)))
+        return iter(range(len(self.models)))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.models)
 
 
 class Run:
@@ -69,8 +71,12 @@ class Run:
     def personal(self) -> PersonalModels:
         """Every client's own model."""
         lane = self.trainer.lanes["method"]
-        rows = torch.cat(list(personal_models(lane.fed, lane.method, lane.state)))
-        return PersonalModels(self.problem, rows)
+        models: dict[int, tuple[Problem, Tensor]] = {}
+        for ask in parts(lane.method.personal(lane.fed, lane.state)):
+            own_size = self.problem.variant(ask.variant)
+            rows = torch.cat(list(models_of(lane.fed, ask)))
+            models |= {i: (own_size, v) for i, v in zip(ask.at.tolist(), rows, strict=True)}
+        return PersonalModels(self.problem, models)
 
     @property
     def mixing(self) -> Tensor | None:
