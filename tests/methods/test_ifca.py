@@ -7,7 +7,7 @@ from fedkin.evaluation import score
 from fedkin.faults import Faults
 from fedkin.methods import IFCA, FedAvg
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import column, planted
+from tests.methods.truth import column, planted, planted_digits
 
 # f_i = (v - y_i)^2/2: two clients near 1, one at -1
 XS, YS = [1.0, 1.0, 1.0], [1.0, 1.2, -1.0]
@@ -75,3 +75,9 @@ def test_it_recovers_three_planted_clusters():
         losses.append(scores.overall(scores.loss))
         found.append(method.results(state)["cluster"])
     assert adjusted_rand_score(truth, found[losses.index(min(losses))]) == 1.0
+
+
+def test_it_recovers_clients_that_permute_their_labels_alike():
+    problem, truth = planted_digits()
+    state = run(IFCA(lr=0.05, clusters=3), federation(problem), 8)
+    assert adjusted_rand_score(truth, state.cluster) == 1.0

@@ -1,12 +1,13 @@
 """pFedKM against a round by hand, pFedMe, and planted clusters."""
 
+import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
 from fedkin.faults import Faults
 from fedkin.methods import PFedKM, PFedMe
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import column, planted
+from tests.methods.truth import column, planted, planted_digits
 
 # f_i = (v - y_i)^2/2: two pairs of clients far apart
 XS, YS = [1.0] * 4, [5.0, 5.5, -5.0, -4.0]
@@ -76,6 +77,14 @@ def test_it_recovers_three_planted_clusters():
     state = run(method, fed, 10)
     assert adjusted_rand_score(truth, state.cluster) == 1.0
     assert torch.equal(method.results(state)["cluster"], state.cluster)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_recovers_clients_that_permute_their_labels_alike(seed):
+    problem, truth = planted_digits(seed)
+    fed = federation(problem, seed=seed)
+    state = run(PFedKM(lr=0.005, lam=15.0, inner_lr=0.05, clusters=3), fed, 5)
+    assert adjusted_rand_score(truth, state.cluster) == 1.0
 
 
 def test_clients_that_do_not_answer_keep_their_cluster():

@@ -7,7 +7,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from fedkin.data import DataConfig, load
 from fedkin.data.clients import ClientData, Examples
+from fedkin.models import build
 from fedkin.problem import Problem
 from tests.helpers import line
 
@@ -53,3 +55,11 @@ def planted(clients: int = 15, dimension: int = 4, seed: int = 0) -> tuple[Probl
         parts.append((x, x @ vectors[cluster] + noise))
     data = ClientData(Examples.of(parts), Examples.of(parts), None)
     return Problem(line(dimension), data, dtype=torch.float64), truth
+
+
+def planted_digits(seed: int = 0) -> tuple[Problem, Tensor]:
+    """Handwritten digits at 24 clients in three groups, each with names of its own for them."""
+    config = DataConfig(name="digits", num_clients=24, partition="iid", label_groups=3)
+    data = load(config, seed)
+    assert data.groups is not None
+    return Problem(build("linear", data.input_shape, 10), data), data.groups

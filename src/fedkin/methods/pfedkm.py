@@ -22,11 +22,12 @@ class PFedKM(PFedMe):
     """pFedKM (Personalized FL with Clustered Generalization): pFedMe around K group models.
 
     A client works as in pFedMe, from the model of its group; the server runs k-means on
-    the uploads w_i (k-means++ at first, afterwards from the group models, so that groups
-    keep their numbers) and Omega_k <- (1-beta)*Omega_k + beta*(mean of w_i in cluster k).
-    K is `clusters`; with K=1 it is pFedMe. Personal model: theta_i, kept by the client.
-    Lost clients, and those not asked, stay in their group; a group without uploads stays
-    as it is. When fewer than K uploads arrive, each joins the group whose model is nearest.
+    the uploads w_i (the best of ten k-means++ starts at first, afterwards from the group
+    models, so that groups keep their numbers) and
+    Omega_k <- (1-beta)*Omega_k + beta*(mean of w_i in cluster k). K is `clusters`; with K=1
+    it is pFedMe. Personal model: theta_i, kept by the client. Lost clients, and those not
+    asked, stay in their group; a group without uploads stays as it is. When fewer than K
+    uploads arrive, each joins the group whose model is nearest.
     """
 
     clusters: int = 3
@@ -58,7 +59,7 @@ class PFedKM(PFedMe):
             kmeans = KMeans(
                 self.clusters,
                 init=s.groups.numpy(force=True) if s.started else "k-means++",
-                n_init=1,
+                n_init=1 if s.started else 10,
                 random_state=int(fed.random("kmeans").integers(2**31)),
             ).fit(uploads.numpy(force=True), sample_weight=counts.numpy())
             labels, iterations = torch.from_numpy(kmeans.labels_).long(), kmeans.n_iter_
