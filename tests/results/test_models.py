@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.helpers import blobs, federation, run
 
 from fedkin.evaluation import score
 from fedkin.methods import Submodel
@@ -10,6 +9,7 @@ from fedkin.models import build
 from fedkin.problem import Problem
 from fedkin.results import models
 from fedkin.training import train
+from tests.helpers import blobs, federation, run
 
 
 @pytest.mark.parametrize("many", [False, True])
