@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 
@@ -12,6 +10,7 @@ from fedkin.data.clients import ClientData, Examples
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Rows
 from fedkin.data.pool import Array, Pool
+from fedkin.data.preparation import Preparation
 from fedkin.data.shift import permute_labels, rotate, shift_groups
 from fedkin.data.split import deal_test, split, take
 from fedkin.errors import FedkinError
@@ -63,9 +62,9 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     if untested and config.test_fraction:
         notes.append(f"{len(untested)} clients have no test samples (first: '{untested[0]}')")
 
-    x = pool.x
+    x, columns = pool.x, None
     if callable(x):
-        x, more = x(np.concatenate(train))
+        x, columns, more = x(np.concatenate(train))
         notes += more
     test_x, test_y = pool.test if pool.test is not None else (x, pool.y)
     sets = [
@@ -75,7 +74,11 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         _gather(test_x, test_y, [np.arange(len(test_y))] if pool.test is not None else []),
     ]
     groups = _shift(sets[:3], [train, validation, test], pool.num_classes, config, seed, groups)
-    _scale(sets, config, tabular=callable(pool.x))
+    preparation = Preparation(columns, x.dtype == np.uint8, unit_norm=config.unit_norm)
+    if config.standardise and columns is None:  # tables were standardised, numbers only, above
+        preparation.learn_scale(sets[0][0])
+    for values, _ in sets:
+        preparation.scale(values)
     examples = [
         _examples(s, rows) for s, rows in zip(sets[:3], (train, validation, test), strict=True)
     ]
@@ -89,6 +92,7 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         groups=None if groups is None else torch.from_numpy(groups),
         notes=tuple(notes),
         global_test=_tensors(*sets[3]) if pool.test is not None else None,
+        preparation=preparation,
     )
 
 
@@ -238,25 +242,6 @@ def _shift(
             if permutation[client]:
                 y[own] = maps[permutation[client]][y[own]]
     return joint
-
-
-def _scale(sets: list[tuple[Array, Array]], config: DataConfig, tabular: bool) -> None:
-    """Standardise (fitted on the training data) and bring to unit norm, in place.
-
-    Tables have been standardised, numbers only, while they were encoded.
-    """
-    if config.standardise and not tabular:
-        mean = sets[0][0].mean(0, dtype=np.float64)
-        deviation = sets[0][0].std(0, dtype=np.float64)
-        deviation[deviation < 1e-8] = 1.0
-        for x, _ in sets:
-            x -= mean.astype(np.float32)
-            x /= deviation.astype(np.float32)
-    if config.unit_norm:
-        for x, _ in sets:
-            flat = x.reshape(len(x), math.prod(x.shape[1:]))
-            norms = np.linalg.norm(flat, axis=1, keepdims=True)
-            flat /= np.where(norms > 0, norms, 1)
 
 
 def _tensors(x: Array, y: Array) -> tuple[torch.Tensor, torch.Tensor]:

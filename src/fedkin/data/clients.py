@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedkin.data.preparation import Preparation
 from fedkin.errors import FedkinError
 
 
@@ -51,7 +52,8 @@ class ClientData:
     `num_classes` is None for regression. `groups` holds the planted group of every
     client where the generator knows it; `columns` other facts per client (a device's
     capacity, a site's region); `notes` what was noticed while reading, for the user;
-    `global_test` the whole official test set where there is one, for judging one global model.
+    `global_test` the whole official test set where there is one, for judging one global model;
+    `preparation` how raw samples became these inputs, for doing the same with new ones.
     """
 
     train: Examples
@@ -64,6 +66,7 @@ class ClientData:
     columns: dict[str, list[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     global_test: tuple[Tensor, Tensor] | None = None
+    preparation: Preparation = field(default_factory=Preparation)
 
     def __post_init__(self) -> None:
         if not self.names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,22 @@ import numpy.typing as npt
 from fedkin.data.partition import Rows
 from fedkin.errors import FedkinError
 
+if TYPE_CHECKING:
+    from fedkin.data.preparation import Column
+
 Array = npt.NDArray[Any]
-Encoder = Callable[[Rows], tuple[Array, list[str]]]
-"""Features of all rows, and notes, from the rows that are training data (for tables)."""
+
+
+class Encoded(NamedTuple):
+    """A table's features of all rows, how each column was encoded, and notes for the user."""
+
+    x: Array
+    columns: Sequence[Column]
+    notes: list[str]
+
+
+Encoder = Callable[[Rows], Encoded]
+"""A table's features, from the rows that are training data."""
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import numpy as np
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Rows
 from fedkin.data.places import given
-from fedkin.data.pool import Array, Pool, encode_labels
+from fedkin.data.pool import Array, Encoded, Pool, encode_labels
+from fedkin.data.preparation import HUGE, Preparation, as_numbers, learn_columns
 from fedkin.errors import FedkinError, unknown
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 CLIENT_NAMES = ("client", "client_id")
 TARGET_NAMES = ("target", "label", "y")
-MOST_CATEGORIES = 100
-HUGE = 1e30  # float32 ends a little above
 
 
 def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
@@ -107,7 +105,7 @@ def _target(
     column: pd.Series[Any], config: DataConfig, where: str
 ) -> tuple[Array, int | None, tuple[str, ...]]:
     name = f"target '{column.name}' of {where}"
-    numeric = _as_numbers(column)
+    numeric = as_numbers(column)
     bad = column.isna().to_numpy() if numeric is None else ~np.isfinite(numeric)
     if bad.any():
         row = int(np.flatnonzero(bad)[0]) + 1
@@ -138,91 +136,12 @@ def _is_measured(values: Array) -> bool:
     return len(kinds) > 20 or bool((kinds != np.round(kinds)).any())
 
 
-def _as_numbers(column: pd.Series[Any]) -> Array | None:
-    """The column as floats (truth values as 0 and 1, dates as seconds), or None for words."""
-    import pandas as pd
-    from pandas.api import types
-
-    for kind, is_kind in (
-        ("datetime64[ns]", types.is_datetime64_any_dtype),
-        ("timedelta64[ns]", types.is_timedelta64_dtype),
-    ):
-        if is_kind(column):
-            seconds = column.to_numpy(dtype=kind).astype(np.int64) / 1e9
-            return np.where(column.isna(), np.nan, seconds)
-    if column.dtype == object and column.dropna().map(lambda v: isinstance(v, Number)).all():
-        column = pd.to_numeric(column, errors="coerce")  # Parquet's decimals, mixed numbers
-    if types.is_numeric_dtype(column) and not types.is_complex_dtype(column):
-        numbers: Array = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers
-    return None
-
-
-def _encode(
-    frame: pd.DataFrame, train: Rows, standardise: bool, where: str
-) -> tuple[Array, list[str]]:
-    """Features of all rows, with everything that is learnt learnt from the rows `train`.
-
-    Numbers: missing ones become the training median, then mean 0 and deviation 1.
-    Categories: missing ones become the commonest, then one column of 0/1 per category.
-    """
-    blocks, notes = [], []
-    for name in frame.columns:
-        numbers = _as_numbers(frame[name])
-        if numbers is not None:
-            block, note = _number_block(numbers, train, standardise)
-        else:
-            block, note = _category_block(frame[name], train)
-        if block is not None:
-            if not (np.abs(block) < HUGE).all():
-                raise FedkinError(
-                    f"column '{name}' of {where} has values too large to compute with; "
-                    "use a smaller unit"
-                )
-            blocks.append(block)
-        if note:
-            notes.append(f"column '{name}': {note}")
-    if not blocks:
+def _encode(frame: pd.DataFrame, train: Rows, standardise: bool, where: str) -> Encoded:
+    """Features of all rows, with everything that is learnt learnt from the rows `train`."""
+    columns, notes = learn_columns(frame, train, standardise)
+    if not columns:
         raise FedkinError(f"{where} has no usable feature columns ({'; '.join(notes)})")
-    return np.concatenate(blocks, axis=1), notes
-
-
-def _number_block(values: Array, train: Rows, standardise: bool) -> tuple[Array | None, str]:
-    missing = ~np.isfinite(values)
-    known = values[train][~missing[train]]
-    if len(known) == 0:
-        return None, "left out, it has no values in the training data"
-    note = (
-        f"{int(missing.sum())} missing values became the training median" if missing.any() else ""
-    )
-    values = np.where(missing, np.median(known), values)
-    if standardise and np.abs(values).max() < HUGE:  # the caller refuses others
-        deviation = values[train].std()
-        values = (values - values[train].mean()) / (deviation if deviation > 0 else 1.0)
-    return np.clip(values, -HUGE, HUGE).astype(np.float32)[:, None], note
-
-
-def _category_block(column: pd.Series[Any], train: Rows) -> tuple[Array | None, str]:
-    import pandas as pd
-
-    missing = column.isna().to_numpy()
-    words = column.map(str).to_numpy(dtype=object)
-    kinds, counts = np.unique(words[train][~missing[train]].astype(str), return_counts=True)
-    if len(kinds) == 0:
-        return None, "left out, it has no values in the training data"
-    if len(kinds) > MOST_CATEGORIES:
-        return None, f"left out, it has {len(kinds)} different values and looks like an identifier"
-    words[missing] = kinds[counts.argmax()]
-    codes = pd.Index(kinds).get_indexer(words)
-    notes = []
-    if missing.any():
-        notes.append(f"{int(missing.sum())} missing values became the commonest one in training")
-    if (codes < 0).any():
-        notes.append(
-            f"{int((codes < 0).sum())} values do not occur in training and became no value"
-        )
-    block = (codes[:, None] == np.arange(len(kinds))).astype(np.float32)
-    return block, " and ".join(notes)
+    return Encoded(Preparation(columns).encode(frame, where), columns, notes)
 
 
 def _listed(frame: pd.DataFrame) -> str:
