@@ -1,9 +1,12 @@
 """pFedKM against a round by hand, pFedMe, and planted clusters."""
 
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
+from fedkin import train
 from fedkin.faults import Faults
 from fedkin.methods import PFedKM, PFedMe
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
@@ -110,3 +113,27 @@ def test_fewer_uploads_than_groups_join_the_nearest():
     assert torch.equal(state.cluster, cluster)
     moved = (state.groups != groups)[:, 0]
     assert moved.tolist() == [k == cluster[only] for k in range(2)]
+
+
+def test_clients_without_a_group_work_from_the_mean_of_the_groups():
+    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS), fraction=0.75)
+    state = run(method, fed, 1)
+    (new,) = (state.cluster == -1).nonzero()[:, 0].tolist()
+    mean = state.groups.mean().item()
+    assert personal_models(method, fed, state)[new].item() == mean
+    fed.fraction = 1.0
+    fed.begin_round(2)
+    method.round(fed, state)
+    _, theta = by_hand(mean, mean, YS[new])
+    torch.testing.assert_close(personal_models(method, fed, state)[new].item(), theta)
+    assert adjusted_rand_score([0, 0, 1, 1], state.cluster) == 1.0
+
+
+def test_a_cluster_map_is_drawn(tmp_path):
+    problem, _ = planted_digits()
+    train(problem, PFedKM(), folder=tmp_path / "run", rounds=3, fraction=0.5, baseline=False)
+    picture = Image.open(tmp_path / "run" / "cluster.png")
+    assert min(picture.size) > 200
+    rows = pd.read_csv(tmp_path / "run" / "diagnostics" / "cluster.csv")
+    assert rows.shape == (3, 1 + 24)
+    assert set(rows.iloc[-1, 1:]) <= {-1, 0, 1, 2}

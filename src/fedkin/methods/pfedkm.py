@@ -26,19 +26,20 @@ class PFedKM(PFedMe):
     models, so that groups keep their numbers) and
     Omega_k <- (1-beta)*Omega_k + beta*(mean of w_i in cluster k). K is `clusters`; with K=1
     it is pFedMe. Personal model: theta_i, kept by the client. Lost clients, and those not
-    asked, stay in their group; a group without uploads stays as it is. When fewer than K
-    uploads arrive, each joins the group whose model is nearest.
+    asked, stay in their group; before their first upload (cluster -1) they work from the mean
+    of the group models. A group without uploads stays as it is. When fewer than K uploads
+    arrive, each joins the group whose model is nearest.
     """
 
     clusters: int = 3
 
     def init(self, fed: Federation) -> State:
         groups = fed.initial_model().repeat(self.clusters, 1)
-        return State(groups=groups, cluster=torch.zeros(fed.size, dtype=torch.int64), started=0)
+        return State(groups=groups, cluster=torch.full((fed.size,), -1), started=0)
 
     def round(self, fed: Federation, s: State) -> None:
         who = fed.sample()
-        start = s.groups[s.cluster[who]]
+        start = models_of(s.groups, s.cluster[who])
         r = fed.map(envelope_steps, at=who, each={"x": start}, **self.solver, **self.work)
         iterations, began = 0, time.perf_counter()
         if r.arrived.any():
@@ -70,10 +71,15 @@ class PFedKM(PFedMe):
         return iterations
 
     def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, each={"x": s.groups[s.cluster]}, kept="theta")
+        return fed.ask(own, each={"x": models_of(s.groups, s.cluster)}, kept="theta")
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}
 
     def global_model(self, s: State) -> None:
         """There is none: one model per group."""
+
+
+def models_of(groups: Tensor, cluster: Tensor) -> Tensor:
+    """The model of every client's group; the mean of all groups for a client without one (-1)."""
+    return torch.cat([groups, groups.mean(0, keepdim=True)])[cluster]

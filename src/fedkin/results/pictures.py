@@ -8,10 +8,12 @@ import pandas as pd
 from torch import Tensor
 
 from fedkin.data.clients import ClientData
+from fedkin.results.cluster_map import draw_cluster_map
 
 
 def write_results(folder: Path, results: dict[str, Tensor], data: ClientData) -> None:
-    """Write a method's final tables: one csv each, clients by name."""
+    """Write a method's final tables, one csv each, clients by name; and the cluster map."""
     for name, table in results.items():
         frame = pd.DataFrame(table.cpu().numpy(), index=pd.Index(data.names, name="client"))
         frame.to_csv(folder / f"{name}.csv")
+    draw_cluster_map(folder)
