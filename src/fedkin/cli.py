@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedkin import __version__, commands
+from fedkin import __version__, commands, compare_command
+from fedkin.comparison import PLAN
 from fedkin.errors import FedkinError
 from fedkin.options import parse, template
 from fedkin.registry import methods
@@ -54,8 +55,11 @@ def run(
 
 @app.command()
 def resume(run: RunPath, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False) -> None:
-    """Continue a stopped or killed run from its last checkpoint, exactly."""
-    commands.resume(run, quiet)
+    """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
+    if (run / PLAN).exists():
+        compare_command.resume(run)
+    else:
+        commands.resume(run, quiet)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -66,11 +70,14 @@ def compare(
 ) -> None:
     """Run several methods on the same clients and show one table.
 
-    Options after the methods are config keys (see `fedkin run --help`) and --out FOLDER.
+    Options after the methods are config keys (see `fedkin run --help`), --seeds N for
+    repeats, --sweep KEY=A,B,C for every value of a key, and --out FOLDER. The repeats
+    and sweeps of a method are computed together. `fedkin resume FOLDER` goes on with a
+    comparison that was stopped.
 
-    Example: fedkin compare local fedavg perm --data rotated-digits --rounds 100
+    Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
     """
-    commands.compare(words)
+    compare_command.compare(words)
 
 
 @app.command("methods")

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -145,27 +144,6 @@ def result_rows(folder: Path) -> list[dict[str, float | str | None]]:
 
 def _value(value: Any) -> float | None:
     return None if pd.isna(value) else float(value)
-
-
-def compare(words: Sequence[str]) -> None:
-    """Run several methods on the same clients, one after the other, and show one table."""
-    names = list(takewhile(lambda word: not word.startswith("--"), words))
-    options = list(words[len(names) :])
-    parent = next_folder(RUNS, "compare")
-    if "--out" in options[:-1]:
-        place = options.index("--out")
-        parent = Path(options[place + 1])
-        del options[place : place + 2]
-    configs = [config_of(name, options) for name in names]
-    data, rows = configs[0].make_data(), list[dict[str, float | str | None]]()
-    for config in configs:
-        trainer = begin(config, data, parent / config.method)
-        with progress(config.method, 0, config.rounds, False) as show:
-            trainer.run(show)
-        rows += result_rows(parent / config.method)
-    console.print(result_table(rows))
-    pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
-    console.print(f"run folder: {parent}")
 
 
 def list_runs(folder: Path) -> None:

@@ -1,0 +1,126 @@
+"""`fedkin compare`: reads its words, runs the comparison, shows one table."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.commands import RUNS, complete, result_rows
+from fedkin.comparison import DONE, Entry, execute, load_plan, plan, save_plan
+from fedkin.errors import FedkinError, unknown
+from fedkin.options import parse, places
+from fedkin.registry import get_method
+from fedkin.results.folder import next_folder
+from fedkin.screen import console, progress, result_table
+from fedkin.training import Progress
+
+
+def compare(words: Sequence[str]) -> None:
+    """`METHOD... [--seeds 10] [--sweep KEY=A,B] [--out FOLDER] [--KEY VALUE]...`"""
+    names = list(takewhile(lambda word: not word.startswith("--"), words))
+    options = list(words[len(names) :])
+    if not names:
+        raise FedkinError("name the methods to compare, as in: fedkin compare local fedavg perm")
+    seeds = _seeds(_take(options, "--seeds"))
+    sweep = _sweep(_take(options, "--sweep"), names)
+    folder = _take(options, "--out")
+    entries: list[Entry] = []
+    for name in names:
+        known = places(get_method(name))
+        own = {key: values for key, values in sweep.items() if key in known}
+        entries += plan(name, parse(name, options), seeds, own)
+    parent = Path(folder[0]) if folder else next_folder(RUNS, "compare")
+    save_plan(parent, entries)
+    finish(parent, entries)
+
+
+def resume(parent: Path) -> None:
+    """Go on with a comparison: what is finished is not repeated."""
+    finish(parent, load_plan(parent))
+
+
+def finish(parent: Path, entries: Sequence[Entry]) -> None:
+    """Run what is left, then show the table; Ctrl-C saves and tells how to go on."""
+    left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
+    total, done = sum(e.config.rounds for e in left), 0
+    stop = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        with progress(f"{len(left)} runs", 0, max(total, 1), False) as show:
+
+            def advance(label: str) -> None:
+                nonlocal done
+                done += 1
+                show(Progress(done, total, None))
+
+            errors = execute(entries, parent, complete, advance, stop)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if stop.is_set():
+        console.print(f"stopped; go on with: fedkin resume {parent}")
+        raise SystemExit(130)
+    rows = table_rows(parent, entries)
+    if rows:
+        pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
+        console.print(result_table(rows))
+    console.print(f"run folder: {parent}")
+    for place, error in errors.items():
+        if not isinstance(error, FedkinError):
+            raise error
+        console.print(f"[red]{place}: {error}[/]")
+    if errors:
+        first = next(iter(errors.values()))
+        raise SystemExit(first.exit_code if isinstance(first, FedkinError) else 1)
+
+
+def table_rows(parent: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """One row per label: the mean over its seeds."""
+    rows = []
+    for label in dict.fromkeys(entry.label for entry in entries):
+        folders = [e.folder(parent) for e in entries if e.label == label]
+        found = [row for path in folders if (path / DONE).exists() for row in result_rows(path)]
+        if found:
+            means = pd.DataFrame(found).drop(columns="method").apply(pd.to_numeric).mean()
+            values = {key: None if pd.isna(v) else float(v) for key, v in means.items()}
+            rows.append({"method": label, **values})
+    return rows
+
+
+def _take(options: list[str], name: str) -> list[str]:
+    """Remove every `name VALUE` from the options; gives the values."""
+    found = []
+    while name in options:
+        place = options.index(name)
+        if place + 1 >= len(options):
+            raise FedkinError(f"{name} needs a value")
+        found.append(options[place + 1])
+        del options[place : place + 2]
+    return found
+
+
+def _seeds(given: Sequence[str]) -> list[int]:
+    if not given:
+        return [0]
+    if not given[-1].isdigit() or int(given[-1]) < 1:
+        raise FedkinError(f"--seeds {given[-1]}: give the number of seeds, at least 1")
+    return list(range(int(given[-1])))
+
+
+def _sweep(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        key, equals, values = text.partition("=")
+        key = key.lstrip("-").replace("-", "_")
+        if not equals or not all(values.split(",")):
+            raise FedkinError(f"--sweep {text}: write KEY=VALUE,VALUE as in lr=0.01,0.1")
+        options = {option for name in names for option in places(get_method(name))}
+        if key not in options:
+            raise unknown("option", key, options)
+        found[key] = values.split(",")
+    return found

@@ -1,0 +1,165 @@
+"""Several methods, seeds and settings on the same clients, each method's runs in lockstep."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedkin.config import RunConfig, make_config
+from fedkin.data import ClientData
+from fedkin.engines.lockstep import Meeting, can_merge
+from fedkin.errors import FedkinError
+from fedkin.options import merge, parse
+from fedkin.problem import Problem
+from fedkin.results.folder import RunFolder
+from fedkin.tensors import write_text
+from fedkin.training import Trainer
+
+PLAN, DONE = "compare.json", "done"
+# how many numbers of stacked models one lockstep may hold: 1 GB in single precision
+MOST_NUMBERS = 250_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a comparison: its label (method and swept values), seed and config."""
+
+    label: str
+    seed: int
+    config: RunConfig
+
+    def folder(self, parent: Path) -> Path:
+        return parent / self.label / f"seed-{self.seed}"
+
+
+def plan(
+    method: str, base: Mapping[str, Any], seeds: Sequence[int], sweep: Mapping[str, Sequence[str]]
+) -> list[Entry]:
+    """A method with every combination of swept values (by option name) and every seed."""
+    entries = []
+    for values in product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        words = [word for key, value in chosen.items() for word in (f"--{key}", value)]
+        over = merge(dict(base), parse(method, words))
+        label = "-".join([method, *(f"{key}={value}" for key, value in chosen.items())])
+        for seed in seeds:
+            config = make_config(merge(over, {"method": method, "seed": seed}))
+            entries.append(Entry(label, seed, config))
+    return entries
+
+
+def save_plan(parent: Path, entries: Sequence[Entry]) -> None:
+    """Write down what a comparison consists of, so that it can be resumed."""
+    if parent.exists() and any(parent.iterdir()):
+        raise FedkinError(f"{parent} already exists: choose another --out, or resume it")
+    parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"label": e.label, "seed": e.seed, "config": e.config.model_dump()} for e in entries]
+    write_text(parent / PLAN, json.dumps(rows, indent=1))
+
+
+def load_plan(parent: Path) -> list[Entry]:
+    try:
+        rows = json.loads((parent / PLAN).read_text(encoding="utf-8"))
+        return [Entry(r["label"], r["seed"], make_config(r["config"], PLAN)) for r in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FedkinError(f"{parent} is not a comparison that can be resumed: {error}") from None
+
+
+def execute(
+    entries: Sequence[Entry],
+    parent: Path,
+    describe: Callable[[RunConfig, ClientData], str],
+    on_round: Callable[[str], None],
+    stop: threading.Event,
+) -> dict[str, BaseException]:
+    """Run what is not done yet; gives the errors of runs that failed, by folder.
+
+    `describe` writes a run's config file; `on_round(label)` tells of a round done. When
+    `stop` is set every run finishes its round and saves.
+    """
+    errors: dict[str, BaseException] = {}
+    todo = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
+    data: dict[str, ClientData] = {}
+
+    def data_of(entry: Entry) -> ClientData:
+        key = f"{entry.seed} {entry.config.data.model_dump_json()}"
+        if key not in data:
+            data[key] = entry.config.make_data()
+        return data[key]
+
+    for method in dict.fromkeys(entry.config.method for entry in todo):
+        mine = [entry for entry in todo if entry.config.method == method]
+        problems = [entry.config.make_problem(data_of(entry)) for entry in mine]
+        for batch in batches(mine, problems):
+            if stop.is_set():
+                break
+            for entry, error in _together(batch, parent, describe, on_round, stop):
+                errors[str(entry.folder(parent))] = error
+        data.clear()
+    return errors
+
+
+Pair = tuple[Entry, Problem]
+
+
+def batches(entries: Sequence[Entry], problems: Sequence[Problem]) -> list[list[Pair]]:
+    """Runs that are computed as one: alike, and not more than fit in memory."""
+    found: list[list[Pair]] = []
+    for pair in zip(entries, problems, strict=True):
+        numbers = pair[1].num_clients * pair[1].size
+        for batch in found:
+            alike = can_merge([batch[0][1], pair[1]])
+            if alike and (len(batch) + 1) * numbers <= MOST_NUMBERS:
+                batch.append(pair)
+                break
+        else:
+            found.append([pair])
+    return found
+
+
+def _together(
+    batch: Sequence[Pair],
+    parent: Path,
+    describe: Callable[[RunConfig, ClientData], str],
+    on_round: Callable[[str], None],
+    stop: threading.Event,
+) -> list[tuple[Entry, BaseException]]:
+    settings = batch[0][0].config.settings()
+    meeting = Meeting([problem for _, problem in batch], settings.strategy, settings.threads)
+    lock = threading.Lock()
+
+    def live(number: int) -> None:
+        entry, problem = batch[number]
+        path = entry.folder(parent)
+        started = (path / "config.toml").exists()
+        text = "" if started else describe(entry.config, problem.data)
+        folder = RunFolder.open(path) if started else RunFolder.create(path, text)
+        trainer = Trainer(
+            problem,
+            entry.config.make_method(),
+            entry.config.settings(),
+            folder,
+            lambda lane: meeting.port(number, lane),
+        )
+        if started:
+            trainer.resume()
+
+        def tell(_: Any) -> None:
+            with lock:
+                on_round(entry.label)
+            trainer.stopping = stop.is_set()
+
+        trainer.run(tell)
+        if trainer.round < entry.config.rounds:
+            trainer.save()
+        else:
+            write_text(path / DONE, f"{trainer.round}\n")
+        folder.close()
+
+    errors = meeting.together([lambda n=n: live(n) for n in range(len(batch))])  # type: ignore[misc]
+    return [(batch[i][0], error) for i, error in enumerate(errors) if error is not None]
