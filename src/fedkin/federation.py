@@ -41,6 +41,7 @@ class Ask:
     keys: rng.Bits
     remember: bool = True
     variant: Variant = PLAIN
+    place: tuple[int, int] = (0, 0)  # the round, and which of its requests this is
 
     def rows(self, chosen: Tensor) -> Ask:
         """The same request to some of its clients, by position."""
@@ -80,7 +81,7 @@ class Engine(Protocol):
     """Carries requests to clients. Knows nothing of methods."""
 
     def run(self, ask: Ask) -> Iterator[Block]:
-        """The answers, block by block in a fixed order; every row of the request comes back."""
+        """The answers, block by block in a fixed order; rows that no block brings are lost."""
         ...
 
 
@@ -214,10 +215,11 @@ class Federation:
         for name, value in rows.items():
             if len(value) != len(at):
                 raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
-        keys = rng.key(self.seed, self.round, self._call, at.numpy())
+        place = (self.round, self._call)
+        keys = rng.key(self.seed, *place, at.numpy())
         self._call += 1
         every = {k: v[None] for k, v in (shared or {}).items()}
-        return Ask(step, at, every, rows, hyper, keys, variant=variant)
+        return Ask(step, at, every, rows, hyper, keys, variant=variant, place=place)
 
     def map(
         self,
@@ -270,12 +272,13 @@ class Federation:
     def look(self, ask: Ask) -> Replies:
         """Run a request that costs nothing and changes nothing: for evaluation."""
         ask = replace(ask, remember=False)
-        rows = dict[str, Tensor]()
+        rows, arrived = dict[str, Tensor](), torch.zeros(len(ask.at), dtype=torch.bool)
         for block in self.engine.run(ask):
+            arrived[block.positions] = True
             for name, value in block.reply.items():
                 rows.setdefault(name, value.new_zeros(len(ask.at), *value.shape[1:]))
                 rows[name][block.positions] = value
-        return Replies(ask.at, torch.ones(len(ask.at), dtype=torch.bool), rows)
+        return Replies(ask.at, arrived, rows)
 
     def _answers(self, ask: Ask) -> Iterator[tuple[Block, Tensor]]:
         """Blocks of answers with the rows that count, after faults and with everything counted."""
@@ -295,7 +298,7 @@ class Federation:
             yield replace(block, positions=positions, reply=reply), good
         fate.wait()
         self.not_finite += bad
-        if answers and len(bad) == answers and not fate.any():
+        if answers == len(ask.at) == len(bad) and answers and not fate.any():
             raise DivergedError(
                 f"training diverged in round {self.round}: the answers of all {answers} clients "
                 f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"

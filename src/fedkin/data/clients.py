@@ -32,6 +32,12 @@ class Examples:
         sizes = torch.tensor([0] + [len(y) for y in ys])
         return cls(torch.cat(xs), torch.cat(ys), sizes.cumsum(0))
 
+    @classmethod
+    def elsewhere(cls, sizes: Tensor, x: Tensor, y: Tensor) -> Examples:
+        """Examples that are not here but at the clients: how many each has, and blanks
+        x [2, ...], y [2, ...] that show what one looks like."""
+        return cls(x, y, torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]))
+
     @property
     def sizes(self) -> Tensor:
         """How many examples each client has."""
