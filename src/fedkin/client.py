@@ -8,6 +8,7 @@ keeps to arithmetic on rows is right for one client and for a thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from fedkin import rng
 from fedkin.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep_columns
 from fedkin.kernels import Kernel
+from fedkin.kernels.statistics import settled, spread
 from fedkin.memory import Memory
 from fedkin.problem import Part, Problem
 
@@ -100,6 +102,8 @@ class Client:
     def next_batch(self) -> Batch:
         """The client's next minibatch."""
         rows, real = self._chooser.at(self._position)
+        if real is not None and len(self) == 1:  # a client alone needs no padding
+            rows, real = rows[:, real[0] > 0], None
         self._position = self._position + (1 if self._active is None else self._active)
         part, rows = self.problem.train, rows + self._starts[:, None]
         if real is None or real.all():
@@ -167,8 +171,9 @@ class Client:
     def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
         """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
         sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)
+        outputs_of = self._settled(v) if self.problem.batch_norm else partial(self._outputs, v)
         for batch, mask in self._sweep(self.problem.part(part)):
-            outputs = self._outputs(v, batch.x)
+            outputs = outputs_of(batch.x)
             flat, targets = outputs.flatten(0, 1), batch.y.flatten(0, 1)
             losses = self.problem.spec.loss.value(flat, targets).view(mask.shape)
             sums[:, 0] += torch.where(mask > 0, losses, 0).sum(1)
@@ -222,7 +227,17 @@ class Client:
         self.gradients += gradients * active
         self.samples += samples * active
 
+    def _settled(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """Outputs whose batch norms go by the statistics of each client's own training data."""
+        models = []
+        for row, start, size in zip(self._rows(v), self._starts, self._sizes, strict=True):
+            examples = self.problem.train.x[int(start) + spread(int(size))]
+            models.append(settled(self.problem.spec, row, examples))
+        return lambda x: torch.stack([model(x[i]) for i, model in enumerate(models)])
+
     def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
+        if self.problem.batch_norm:  # examples of different rows must not meet
+            return self.kernel.outputs(self._rows(v), x)
         if len(v) == 1:  # one model for all rows: one large product instead of many small ones
             outputs = self.kernel.outputs(v, x.flatten(0, 1)[None])[0]
             return outputs.view(*x.shape[:2], *outputs.shape[1:])

@@ -13,6 +13,7 @@ from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.kernels import Kernel, ModelSpec, UnsupportedLayerError, make_kernel
 from fedkin.kernels.scaled import Scaled
+from fedkin.kernels.statistics import has_batch_norm
 from fedkin.layout import Layout
 from fedkin.losses import Loss, PerExample, get_loss
 from fedkin.models.widths import Widths
@@ -67,6 +68,7 @@ class Problem:
         """Take on a model and a loss; the model's present values are the initial ones."""
         self.spec = spec
         self.scale: Tensor | None = None
+        self.batch_norm = has_batch_norm(spec.module)
         self.initial = spec.layout.flatten(spec.module)[None]
         self._variants: dict[Variant, Problem] = {}
         self.__dict__.pop("widths", None)
@@ -138,7 +140,8 @@ class Problem:
 
     def _check_outputs(self) -> None:
         """Refuse at the door a model that does not fit the data."""
-        example, target = self.train.x[:1], self.train.y[:1]
+        # two examples, as batch norm takes
+        example, target = self.train.x[:2], self.train.y[:2]
         shape = tuple(example.shape[1:])
         try:
             with torch.no_grad():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +21,17 @@ from fedkin.memory import Memory
 from fedkin.problem import Problem
 from fedkin.variants import PLAIN, Variant, memory_of
 
+# for each form of the problem its facts and its strategy, as json can carry them
+Choices = Sequence[Mapping[str, Any]]
+
 
 class Embedded:
     """Runs a request as blocks of clients, each through all its local steps before the next.
 
     `strategy` is `auto` (time the candidates on the first request that takes gradients,
     keep the fastest) or one of the names in `strategy.py`; `chosen` tells which it is.
+    `planned` are the `choices` of an earlier run, to be repeated to the last bit: they are
+    taken at the same moments, without timing.
     """
 
     def __init__(
@@ -35,15 +41,16 @@ class Embedded:
         block_size: int | None = None,
         threads: int | None = None,
         memory: Memory | None = None,
+        planned: Choices = (),
     ) -> None:
-        self.problem = problem
+        self.problem, self._planned = problem, planned
         self.threads = threads or torch.get_num_threads()
         self.memory = memory or Memory(problem.num_clients)
         self.chosen: Strategy | None = None
         self._kernels: dict[str, Kernel] = {}
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._strategy, self._block_size = strategy, block_size
-        self._varied: dict[Variant, Embedded] = {}
+        self._variant, self._varied = PLAIN, dict[Variant, Embedded]()
         if strategy != "auto":
             clients = problem.num_clients
             self.chosen = named(strategy, problem, clients, self.threads, block_size)
@@ -59,29 +66,51 @@ class Embedded:
         else:  # a request without gradients tells nothing about speed
             yield from self._run(ask, self._candidates(len(ask.at))[0])
 
+    def choices(self) -> list[dict[str, Any]]:
+        """What was chosen so far, for each form of the problem."""
+        engines = (self, *self._varied.values())
+        return [{**e._variant.facts(), "strategy": str(e.chosen)} for e in engines if e.chosen]
+
+    def go_on_with(self, choices: Choices) -> None:
+        """Take choices of an earlier run as made."""
+        for choice in choices:
+            variant, strategy = _choice(choice)
+            engine = self if variant == PLAIN else self._engine_for(variant)
+            engine.chosen = strategy
+
     def _engine_for(self, variant: Variant) -> Embedded:
         """An engine for another form of the problem, with a strategy fit for its size."""
         if variant not in self._varied:
             problem, memory = self.problem.variant(variant), memory_of(self.memory, variant)
-            engine = Embedded(problem, self._strategy, self._block_size, self.threads, memory)
-            engine._pools = self._pools
+            same = (self._strategy, self._block_size, self.threads, memory, self._planned)
+            engine = Embedded(problem, *same)
+            engine._variant, engine._pools = variant, self._pools
             self._varied[variant] = engine
         return self._varied[variant]
 
     def _run(self, ask: Ask, strategy: Strategy) -> Iterator[Block]:
         kernel = self._kernel(strategy.kernel)
         order = self._order(ask.at)
-        blocks = order.split(strategy.block)
+        # batch norm would see the padding that clients of different sizes need in a block
+        blocks = order.split(1 if self.problem.batch_norm else strategy.block)
+        before = torch.get_num_threads()
         torch.set_num_threads(strategy.inner)
-        if strategy.workers == 1 or len(blocks) == 1:
-            for positions in blocks:
-                yield self._work(ask, kernel, positions)
-            return
-        pool = self._pool(strategy.workers)
+        try:
+            if strategy.workers == 1 or len(blocks) == 1:
+                yield from (self._work(ask, kernel, positions) for positions in blocks)
+            else:
+                yield from self._in_threads(ask, kernel, blocks, strategy.workers)
+        finally:  # the server's own sums must not depend on which request came last
+            torch.set_num_threads(before)
+
+    def _in_threads(
+        self, ask: Ask, kernel: Kernel, blocks: Sequence[Tensor], workers: int
+    ) -> Iterator[Block]:
+        pool = self._pool(workers)
         waiting: deque[Future[Block]] = deque()
         for positions in blocks:
             waiting.append(pool.submit(self._work, ask, kernel, positions))
-            if len(waiting) > 2 * strategy.workers:
+            if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -112,6 +141,7 @@ class Embedded:
 
     def _fastest(self, ask: Ask) -> Strategy | None:
         """Time the candidates on the first clients of a real request, keeping nothing."""
+        planned = dict(map(_choice, self._planned)).get(self._variant)
         options = self._candidates(len(ask.at))
         trial = replace(ask, remember=False)
         seconds = {}
@@ -125,6 +155,8 @@ class Embedded:
                 best = min(best, time.perf_counter() - start)
                 if not sum(int(block.gradients.sum()) for block in blocks):
                     return None
+                if planned is not None:
+                    return planned
             seconds[strategy] = best / count
         return min(seconds, key=lambda strategy: seconds[strategy])
 
@@ -139,6 +171,13 @@ class Embedded:
                 workers, "fedkin", initializer=torch.set_num_threads, initargs=(1,)
             )
         return self._pools[workers]
+
+
+def _choice(facts: Mapping[str, Any]) -> tuple[Variant, Strategy]:
+    """A form of the problem, and how it was chosen to be computed."""
+    about = dict(facts)
+    strategy = Strategy.parse(str(about.pop("strategy", "")))
+    return Variant(**about), strategy
 
 
 def _rising(positions: Tensor) -> bool:

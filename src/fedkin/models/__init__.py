@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from fedkin.errors import FedkinError, unknown
-from fedkin.models.basic import MODELS, Shape
+from fedkin.models import basic, resnet
+from fedkin.models.basic import Shape
 
 __all__ = ["MODELS", "build"]
+
+MODELS = basic.MODELS | resnet.MODELS
 
 
 def build(name: str, input_shape: Shape, outputs: int, seed: int = 0) -> nn.Module:

@@ -1,0 +1,80 @@
+"""Pre-activation ResNet-18: its size, its cost at small rates, and its batch norm."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedkin.errors import FedkinError
+from fedkin.evaluation import score_model
+from fedkin.layout import Layout
+from fedkin.methods import Submodel
+from fedkin.models import build
+from fedkin.models.widths import Widths, narrow
+from fedkin.problem import Problem
+from tests.helpers import blobs, federation, run
+
+SHAPE = (3, 32, 32)
+
+
+def training_flops(module):
+    x, y = torch.randn(4, *SHAPE), torch.randint(0, 10, (4,))
+    with FlopCounterMode(display=False) as counter:
+        torch.nn.functional.cross_entropy(module(x), y).backward()
+    return counter.get_total_flops()
+
+
+def test_the_full_model_is_the_published_one():
+    module = build("resnet18", SHAPE, 10)
+    # 11,171,146 without the norm before the last layer, which pre-activation asks for
+    assert Layout.of(module).size == 11_171_146 + 2 * 512
+    assert module(torch.randn(2, *SHAPE)).shape == (2, 10)
+
+
+def test_a_client_of_rate_one_sixteenth_needs_a_thirtieth_of_the_work_and_far_fewer_bytes():
+    whole = build("resnet18", SHAPE, 10)
+    widths = Widths.of(whole, torch.zeros(2, *SHAPE))
+    small = narrow(whole, widths, 1 / 16)
+    assert training_flops(small) < training_flops(whole) / 30
+    share = Layout.of(whole).size / Layout.of(small).size
+    assert 190 < share < 256
+
+
+def small_images(clients=3):
+    return blobs(clients=clients, samples=20, dimension=3 * 64, shape=(3, 8, 8))
+
+
+@pytest.mark.parametrize("model", ["resnet18:4", "resnet18-gn:4"])
+def test_mixed_sub_models_of_a_resnet_agree_between_engines(model):
+    module, data = build(model, (3, 8, 8), 3), small_images()
+    problem = Problem(module, data, batch_size=8, dtype=torch.float64)
+    method = Submodel(rates=(1.0, 0.5, 0.25), kind="random", local_steps=2, lr=0.05)
+    feds = [federation(problem, strategy="autograd"), federation(problem, "wire")]
+    models = [run(method, fed, 2).x for fed in feds]
+    torch.testing.assert_close(models[0], models[1], rtol=0, atol=1e-8)
+    losses = [score_model(fed, models[0]).loss for fed in feds]
+    torch.testing.assert_close(losses[0], losses[1])
+
+
+def test_batch_norm_goes_by_training_statistics_when_a_model_is_judged():
+    problem = Problem(build("resnet18:2", (3, 8, 8), 3), small_images(1), batch_size=8)
+    model = problem.initial[0] + 0.05
+    scores = score_model(federation(problem), model)
+    module = problem.module(model)
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    with torch.no_grad():
+        for norm in norms:  # ordinary batch norm that has seen the training data once
+            norm.track_running_stats, norm.momentum = True, None
+            norm.running_mean = torch.zeros(norm.num_features)
+            norm.running_var = torch.ones(norm.num_features)
+            norm.num_batches_tracked = torch.tensor(0)
+        module.train()(problem.data.train.x)
+        outputs = module.eval()(problem.data.test.x)
+    loss = torch.nn.functional.cross_entropy(outputs, problem.data.test.y)
+    torch.testing.assert_close(scores.loss[0].item(), loss.item(), rtol=1e-4, atol=1e-5)
+
+
+def test_small_or_flat_inputs_are_refused():
+    with pytest.raises(FedkinError, match="8x8"):
+        build("resnet18", (3, 4, 4), 10)
+    with pytest.raises(FedkinError, match="resnet needs images"):
+        build("resnet18", (60,), 10)
