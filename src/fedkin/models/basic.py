@@ -35,12 +35,23 @@ def cnn(shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: i
 
     Kernels are 5x5, or 3x3 for images smaller than 20 pixels.
     """
+    kernel = 5 if min(shape[1:], default=0) >= 20 else 3
+    return _cnn(shape, outputs, kernel, first, second, *dense)
+
+
+def cnn3(shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: int) -> nn.Module:
+    """As `cnn`, with 3x3 kernels for images of any size."""
+    return _cnn(shape, outputs, 3, first, second, *dense)
+
+
+def _cnn(
+    shape: Shape, outputs: int, kernel: int, first: int, second: int, *dense: int
+) -> nn.Module:
     if len(shape) != 3:
         raise FedkinError(
             f"a cnn needs images [channels, height, width], not inputs of shape {shape}"
         )
     channels, height, width = shape
-    kernel = 5 if min(height, width) >= 20 else 3
     if min(height, width) < 8:
         raise FedkinError(f"a cnn needs images of at least 8x8 pixels, not {height}x{width}")
     padding = 0 if kernel == 5 else 1
@@ -67,4 +78,5 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "logistic": linear,
     "mlp": mlp,
     "cnn": cnn,
+    "cnn3": cnn3,
 }
