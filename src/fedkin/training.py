@@ -23,6 +23,7 @@ from fedkin.records import client_rows, metrics_row
 from fedkin.registry import get_method
 from fedkin.results import checkpoint
 from fedkin.results.folder import RunFolder
+from fedkin.results.inputs import keep_inputs
 from fedkin.results.models import save_models
 from fedkin.results.pictures import write_results
 from fedkin.results.run import Run
@@ -122,6 +123,8 @@ class Trainer:
             self.lanes["local"] = self._lane(local_like(method), "local")
         self.metrics: list[dict[str, Any]] = []
         self.clients: list[dict[str, Any]] = []
+        if folder:
+            keep_inputs(folder.path, problem)
 
     def _lane(self, method: Method, name: str) -> Lane:
         s = self.settings
