@@ -1,5 +1,6 @@
 """One file per published method. Importing this package registers them all."""
 
+from fedkin.methods.acd import ACD
 from fedkin.methods.apfl import APFL
 from fedkin.methods.base import LocalWork, Method, State
 from fedkin.methods.ditto import Ditto
@@ -9,17 +10,26 @@ from fedkin.methods.fedprox import FedProx
 from fedkin.methods.ifca import IFCA
 from fedkin.methods.l2sgd import L2SGD
 from fedkin.methods.local import Local
+from fedkin.methods.lsgd import LSGD
 from fedkin.methods.perfedavg import PerFedAvg
 from fedkin.methods.pfedkm import PFedKM
 from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
+from fedkin.methods.scd import ASCD, SCD
 from fedkin.methods.submodel import Submodel, SubmodelLocal
 from fedkin.methods.submodel_masks import SubmodelMasks
+from fedkin.methods.svrcd import ASVRCD, SVRCD
 
 __all__ = [
+    "ACD",
     "APFL",
+    "ASCD",
+    "ASVRCD",
     "IFCA",
     "L2SGD",
+    "LSGD",
+    "SCD",
+    "SVRCD",
     "Ditto",
     "FedAvg",
     "FedDeper",

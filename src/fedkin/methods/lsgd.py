@@ -1,0 +1,51 @@
+"""LSGD-PFL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Federation
+from fedkin.methods.base import LocalWork, State
+from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.unified import Unified
+from fedkin.registry import register
+
+
+@register("lsgd")
+@dataclass
+class LSGD(Unified, LocalWork):
+    """LSGD-PFL (Hanzely, Zhao & Kolar): local SGD on both blocks of the unified objective.
+
+    Each sampled client, from w_m = w: (w_m, beta_m) <- (w_m, beta_m) - lr*grad f_m(w_m, beta_m)
+    on a minibatch, tau times (`local_steps`); w <- mean_S w_m. The client keeps beta_m.
+    Lost clients are left out of the mean.
+    """
+
+    local_steps: int = 5
+
+    def round(self, fed: Federation, s: State) -> None:
+        mean = fed.mean(
+            step_both, at=fed.sample(), shared={"w": s.w}, lr=self.lr, **self.work,
+            **self.settings(fed),
+        )  # fmt: skip
+        s.w = s.w + mean["dw"]
+
+
+def step_both(
+    client: Client, w: Tensor, lr: Any, local_steps: Any = None, local_epochs: Any = None,
+    **settings: Any,
+) -> dict[str, Tensor]:  # fmt: skip
+    f = OwnObjective(client, **settings)
+
+    def step(own: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        by_w, by_beta = f.grads(own, beta, client.next_batch())
+        return own - lr * by_w, beta - lr * by_beta
+
+    times = client.steps(local_steps, local_epochs)
+    own, beta = client.repeat(times, step, w, client.recall("beta", f.start))
+    client.keep(beta=beta)
+    return {"dw": own - w}

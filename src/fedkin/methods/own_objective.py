@@ -1,0 +1,133 @@
+"""The unified objective at a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.batches import Batch
+from fedkin.client import Client
+from fedkin.errors import FedkinError
+from fedkin.objectives import BLOCKS, Settings, get_objective
+
+
+class OwnObjective:
+    """f_m(w, beta_m) at a client: gradients, value, and the model the client uses.
+
+    Gradients are by the blocks as they are stepped, before w is rescaled. `batch` is the
+    minibatch to look at; without one it is all of the client's data.
+    """
+
+    def __init__(self, client: Client, objective: str, **settings: Any) -> None:
+        self.client, self.objective = client, get_objective(objective)
+        self.settings = Settings(client.problem.layout, **settings)
+        self.formula = self.objective.formula(self.settings) if self.objective.closed else None
+
+    @property
+    def start(self) -> Tensor:
+        """The beta every client starts from."""
+        return self.objective.starts(self.settings, self.client.initial)[1]
+
+    def grad_w(self, w: Tensor, beta: Tensor, batch: Batch | None = None) -> Tensor:
+        return self.grads(w, beta, batch, ("w",))[0]
+
+    def grad_beta(self, w: Tensor, beta: Tensor, batch: Batch | None = None) -> Tensor:
+        return self.grads(w, beta, batch, ("beta",))[0]
+
+    def grads(
+        self, w: Tensor, beta: Tensor, batch: Batch | None = None, by: tuple[str, ...] = BLOCKS
+    ) -> list[Tensor]:
+        """The gradients by w and by beta (or by some of them), with one look at the data."""
+        look = _Look(self.client, batch)
+        if self.formula is not None:
+            return self.formula.gradients({"w": w, "beta": beta}, by, look.grad)
+        with torch.enable_grad():
+            rows = {"w": w, "beta": beta}
+            leaves = {
+                name: t.detach().expand(len(self.client), -1).requires_grad_()
+                for name, t in rows.items()
+            }
+            total = self._value(_Differentiable(look), **leaves).sum()
+            chosen = [leaves[name] for name in by]
+            return list(
+                torch.autograd.grad(total, chosen, allow_unused=True, materialize_grads=True)
+            )
+
+    def value(self, w: Tensor, beta: Tensor) -> Tensor:
+        """f_m over all of the client's data, a column."""
+        return self._value(_Look(self.client, None), w, beta)
+
+    def model(self, w: Tensor, beta: Tensor) -> Tensor:
+        """The model the client uses: that of the formula's last loss."""
+        look = _Look(self.client, None, silent=True)
+        self._value(look, w, beta)
+        return look.points[-1].expand(len(self.client), -1)
+
+    def _value(self, loss: Any, w: Tensor, beta: Tensor) -> Tensor:
+        w = self.objective.scale(self.settings) * w
+        value: Tensor = self.objective.rule(loss, w, beta, self.settings)
+        return value
+
+
+class _Look:
+    """The client's loss on one minibatch or on all its data, as objectives call it.
+
+    A silent one only notes the points at which the loss is asked for.
+    """
+
+    def __init__(self, client: Client, batch: Batch | None, silent: bool = False) -> None:
+        self.client, self.batch, self.silent = client, batch, silent
+        self.points: list[Tensor] = []
+
+    def __call__(self, v: Tensor) -> Tensor:
+        self.points.append(v)
+        if self.silent:
+            return torch.zeros_like(v[:, :1])
+        return self.client.full_loss(v) if self.batch is None else self.client.loss(v, self.batch)
+
+    def grad(self, v: Tensor) -> Tensor:
+        return self.client.full_grad(v) if self.batch is None else self.client.grad(v, self.batch)
+
+    def hvp(self, v: Tensor, u: Tensor) -> Tensor:
+        if self.batch is None:
+            raise FedkinError("this objective has gradients on minibatches only: use lsgd")
+        return self.client.hvp(v, u, self.batch)
+
+
+class _Differentiable:
+    """The same loss for autograd: its gradient by the fast kernels, its second by hvp."""
+
+    def __init__(self, look: _Look) -> None:
+        self.look = look
+
+    def __call__(self, v: Tensor) -> Tensor:
+        value: Tensor = _Loss.apply(v, self.look)  # type: ignore[no-untyped-call]
+        return value
+
+    def grad(self, v: Tensor) -> Tensor:
+        slope: Tensor = _Slope.apply(v, self.look)  # type: ignore[no-untyped-call]
+        return slope
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, look: _Look) -> Tensor:
+        ctx.slope = look.grad(v)
+        return look(v)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
+        return outer[0] * ctx.slope, None
+
+
+class _Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, look: _Look) -> Tensor:
+        ctx.look, ctx.v = look, v
+        return look.grad(v)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
+        return ctx.look.hvp(ctx.v, outer[0]), None

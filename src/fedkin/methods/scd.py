@@ -1,0 +1,111 @@
+"""SCD-PFL and ASCD-PFL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Federation
+from fedkin.methods.base import State
+from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.unified import Coordinate, step_sizes
+from fedkin.registry import register
+
+
+@register("scd")
+@dataclass
+class SCD(Coordinate):
+    """SCD-PFL (Hanzely, Zhao & Kolar): stochastic steps on w or on all beta, by a coin.
+
+    With probability p_w = L_w/(L_w + L_beta): w <- w - eta/p_w * mean_m grad_w f_m; else every
+    client: beta_m <- beta_m - eta/(M*p_beta) * grad_beta f_m; gradients on fresh minibatches,
+    eta = 1/(4*Lscr) unless given. A round is one step on w and the beta steps before it. Lost
+    clients are left out of the mean and stand still.
+    """
+
+    eta: float | None = None
+
+    def round(self, fed: Federation, s: State) -> None:
+        p_w = self.chance(s, 1)
+        t = step_sizes(s, p_w, fed.size, self.eta)
+        mean = fed.mean(
+            step_betas, at=fed.sample(), shared={"w": s.w}, lr=t["eta"] * t["weight"],
+            steps=int(fed.random("coin").geometric(p_w)) - 1, **self.settings(fed),
+        )  # fmt: skip
+        s.w = s.w - t["eta"] / p_w * mean["g"]
+
+
+@register("ascd")
+@dataclass
+class ASCD(Coordinate):
+    """ASCD-PFL (Hanzely, Zhao & Kolar): SCD-PFL with momentum.
+
+    x = theta*z + (1 - theta)*y for both blocks. The coin's block b, with its gradient g at x
+    on fresh minibatches over p_b: y_b <- x_b - eta*g, z_b <- nu*z_b + (1 - nu)*x_b - gamma*g;
+    the other block keeps y and z. theta = min(0.8, 1/eta), gamma = 1/max(2*mu, 4*theta/eta),
+    nu = 1 - gamma*mu. w and beta_m are the y. Lost clients are left out of the mean and
+    stand still.
+    """
+
+    eta: float | None = None
+
+    def init(self, fed: Federation) -> State:
+        s = super().init(fed)
+        s.z = s.w.clone()
+        return s
+
+    def round(self, fed: Federation, s: State) -> None:
+        p_w = self.chance(s, 1)
+        t = step_sizes(s, p_w, fed.size, self.eta)
+        theta = min(0.8, 1 / t["eta"])
+        t |= momentum(theta, t["eta"], s.mu)
+        x = theta * s.z + (1 - theta) * s.w
+        mean = fed.mean(
+            step_betas_ahead, at=fed.sample(), shared={"w": x}, theta=theta,
+            steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **self.settings(fed),
+        )  # fmt: skip
+        s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
+
+
+def momentum(theta: float, eta: float, mu: float) -> dict[str, Any]:
+    gamma = 1 / max(2 * mu, 4 * theta / eta)
+    return {"gamma": gamma, "nu": 1 - gamma * mu}
+
+
+def move(
+    x: Tensor, z: Tensor, g: Tensor, eta: Any, gamma: Any, nu: Any, **_: Any
+) -> tuple[Tensor, Tensor]:
+    """y+ and z+ = nu*z + (1 - nu)*x + gamma/eta*(y+ - x)."""
+    return x - eta * g, nu * z + (1 - nu) * x - gamma * g
+
+
+def step_betas(
+    client: Client, w: Tensor, lr: Any, steps: Any, **settings: Any
+) -> dict[str, Tensor]:
+    f = OwnObjective(client, **settings)
+    beta = client.repeat(
+        steps,
+        lambda beta: beta - lr * f.grad_beta(w, beta, client.next_batch()),
+        client.recall("beta", f.start),
+    )
+    client.keep(beta=beta)
+    return {"g": f.grad_w(w, beta, client.next_batch())}
+
+
+def step_betas_ahead(
+    client: Client, w: Tensor, theta: Any, steps: Any, eta: Any, weight: Any, gamma: Any, nu: Any,
+    **settings: Any,
+) -> dict[str, Tensor]:  # fmt: skip
+    f = OwnObjective(client, **settings)
+
+    def step(y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        x = theta * z + (1 - theta) * y
+        return move(x, z, weight * f.grad_beta(w, x, client.next_batch()), eta, gamma, nu)
+
+    y = client.recall("beta", f.start)
+    y, z = client.repeat(steps, step, y, client.recall("z", y))
+    client.keep(beta=y, z=z)
+    return {"g": f.grad_w(w, theta * z + (1 - theta) * y, client.next_batch())}

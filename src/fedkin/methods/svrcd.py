@@ -1,0 +1,207 @@
+"""SVRCD-PFL and ASVRCD-PFL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Federation
+from fedkin.methods.base import State
+from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.scd import momentum, move
+from fedkin.methods.unified import Coordinate, drift, step_sizes
+from fedkin.registry import register
+
+Pair = tuple[Tensor, Tensor]
+
+TUNED = ("eta", "weight", "accelerated", "th1", "th2", "gamma", "nu")
+
+
+@register("svrcd")
+@dataclass
+class SVRCD(Coordinate):
+    """SVRCD-PFL (Hanzely, Zhao & Kolar): SCD-PFL whose noise vanishes at the optimum.
+
+    A snapshot v of both blocks, and G = grad F(v). The coin's block b takes the estimate
+    (grad_b f_j(y) - grad_b f_j(v))/p_b + G_b on a fresh minibatch j, the other block takes G_b:
+    y <- y - eta*g. With probability rho = p_w*batch/n, one coin for all, v <- y as it was before
+    the step. w and beta_m are the y.
+
+    A round is one communication: a step on w or a new G, with the beta steps before it; the
+    first round makes the first G. In between, w moves by G alone, which everybody can follow.
+    A lost client is left out of the means and keeps its beta, its snapshot and its part of G.
+    """
+
+    eta: float | None = None
+    rho: float | None = None
+
+    def init(self, fed: Federation) -> State:
+        s = super().init(fed)
+        s.z, s.v, s.g = s.w.clone(), s.w.clone(), torch.zeros_like(s.w)
+        # when due, y before the last step becomes the snapshot
+        s.due, s.before = True, s.w.clone()
+        return s
+
+    def tuning(self, s: State, eta: float, rho: float) -> dict[str, Any]:
+        """How x is made of z, v and y, and how z moves."""
+        return {"accelerated": False, "th1": 0.0, "th2": 0.0, "gamma": 0.0, "nu": 1.0}
+
+    def round(self, fed: Federation, s: State) -> None:
+        p_w, coin = self.chance(s, 1), fed.random("coin")
+        share = min(1.0, fed.problem.batch_size / float(fed.samples.double().mean()))
+        rho = p_w * share if self.rho is None else self.rho
+        t = step_sizes(s, p_w, fed.size, self.eta)
+        t |= self.tuning(s, t["eta"], rho)
+        meeting = p_w + rho - p_w * rho
+        steps = 0 if s.due else int(coin.geometric(meeting)) - 1
+        if s.due or coin.random() >= p_w / meeting:
+            self.renew(fed, s, steps if s.due else steps + 1, t)
+        else:
+            self.step_w(fed, s, steps, p_w, t)
+            s.due = bool(coin.random() < rho)
+
+    def step_w(self, fed: Federation, s: State, steps: int, p_w: float, t: dict[str, Any]) -> None:
+        """Beta steps, then the estimate of w's gradient and a step along it."""
+        mean = fed.mean(
+            take_estimate, at=fed.sample(), shared=self.sent(s), steps=steps, **t,
+            **self.settings(fed),
+        )  # fmt: skip
+        s.before, z = self.follow(s, steps, t)
+        s.w, s.z = along(mean["g"] / p_w + s.g, ahead(s.before, z, s.v, t), z, t)
+
+    def renew(self, fed: Federation, s: State, steps: int, t: dict[str, Any]) -> None:
+        """Beta steps (none when the snapshot is due), then a new snapshot and its gradient."""
+        before = self.follow(s, steps - 1, t)[0] if steps else s.before
+        mean = fed.mean(
+            take_snapshot, shared=self.sent(s) | {"before": before}, steps=steps, **t,
+            **self.settings(fed),
+        )  # fmt: skip
+        s.w, s.z = self.follow(s, steps, t)
+        s.due, s.before = not mean.answered, before
+        if mean.answered:
+            s.v, s.g = before.clone(), mean["g"]
+
+    def sent(self, s: State) -> dict[str, Tensor]:
+        return {"y": s.w, "g": s.g}
+
+    def follow(self, s: State, steps: int, t: dict[str, Any]) -> Pair:
+        """y and z of w after beta steps, in which w moves by G."""
+
+        def still(y: Tensor, z: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, ...]:
+            return *along(g, ahead(y, z, v, t), z, t), v, g
+
+        y, z, _, _ = drift(steps, still, s.w, s.z, s.v, s.g)
+        return y, z
+
+
+@register("asvrcd")
+@dataclass
+class ASVRCD(SVRCD):
+    """ASVRCD-PFL (Hanzely, Zhao & Kolar): SVRCD-PFL with momentum.
+
+    Estimates are taken at x = th1*z + th2*v + (1 - th1 - th2)*y for both blocks;
+    y <- x - eta*g, z <- nu*z + (1 - nu)*x - gamma*g. th2 = 1/2,
+    th1 = min(1/2, sqrt(eta*mu*max(1/2, th2/rho))), gamma = 1/max(2*mu, 4*th1/eta),
+    nu = 1 - gamma*mu.
+    """
+
+    def tuning(self, s: State, eta: float, rho: float) -> dict[str, Any]:
+        th2 = 0.5
+        th1 = min(0.5, sqrt(eta * s.mu * max(0.5, th2 / rho)))
+        return {"accelerated": True, "th1": th1, "th2": th2} | momentum(th1, eta, s.mu)
+
+    def sent(self, s: State) -> dict[str, Tensor]:
+        return {"y": s.w, "z": s.z, "g": s.g}
+
+
+def ahead(y: Tensor, z: Tensor, v: Tensor, t: Mapping[str, Any]) -> Tensor:
+    """The point x at which gradients are taken."""
+    if not t["accelerated"]:
+        return y
+    return t["th1"] * z + t["th2"] * v + (1 - t["th1"] - t["th2"]) * y
+
+
+def along(g: Tensor, x: Tensor, z: Tensor, t: Mapping[str, Any]) -> Pair:
+    """y and z after a step along g from x."""
+    if not t["accelerated"]:
+        return x - t["eta"] * g, z
+    return move(x, z, g, t["eta"], t["gamma"], t["nu"])
+
+
+class Walk:
+    """A client's y, z, snapshot v and G with both blocks side by side, w first."""
+
+    def __init__(
+        self, client: Client, y: Tensor, z: Tensor | None, g: Tensor, hyper: dict[str, Any]
+    ) -> None:
+        self.client, self.size = client, y.shape[1]
+        self.t = {name: hyper.pop(name) for name in TUNED}
+        self.f = OwnObjective(client, **hyper)
+        beta = client.recall("beta", self.f.start)
+        self.y, self.before = self.beside(y, beta), client.recall("before", beta)
+        self.z = self.y[:, :0] if z is None else self.beside(z, client.recall("z", beta))
+        self.g = self.beside(g, client.recall("g", torch.zeros_like(beta)))
+        # before its first snapshot (`taken`) a client's estimate is the plain gradient
+        self.v = client.recall("v", self.y)
+        self.taken = client.recall("taken", torch.zeros_like(self.y[:, :1]))
+
+    def beside(self, w: Tensor, beta: Tensor) -> Tensor:
+        return torch.cat([w.expand(len(self.client), -1), beta], 1)
+
+    def split(self, rows: Tensor) -> Pair:
+        return rows[:, : self.size], rows[:, self.size :]
+
+    def news(self, x: Tensor, block: str) -> Tensor:
+        """grad_b f_j(x) - grad_b f_j(v) on one fresh minibatch j."""
+        batch = self.client.next_batch()
+        here, there = (
+            self.f.grads(*self.split(point), batch, (block,))[0] for point in (x, self.v)
+        )
+        return here - self.taken * there
+
+    def step_betas(self, steps: Any) -> None:
+        by_w, by_beta = self.split(self.g)
+
+        def step(y: Tensor, z: Tensor, before: Tensor) -> tuple[Tensor, ...]:
+            x = ahead(y, z, self.v, self.t)
+            g = torch.cat([by_w, by_beta + self.t["weight"] * self.news(x, "beta")], 1)
+            return *along(g, x, z, self.t), self.split(y)[1]
+
+        self.y, self.z, self.before = self.client.repeat(steps, step, self.y, self.z, self.before)
+
+    def keep(self, **more: Tensor) -> None:
+        beta, z = self.split(self.y)[1], self.split(self.z)[1]
+        self.client.keep(beta=beta, z=z, before=self.before, **more)
+
+
+def take_estimate(
+    client: Client, y: Tensor, g: Tensor, steps: Any, z: Tensor | None = None, **hyper: Any
+) -> dict[str, Tensor]:
+    """Beta steps, then w's turn: its news, while beta moves by G."""
+    walk = Walk(client, y, z, g, hyper)
+    walk.step_betas(steps)
+    x = ahead(walk.y, walk.z, walk.v, walk.t)
+    news = walk.news(x, "w")
+    walk.before = walk.split(walk.y)[1]
+    walk.y, walk.z = along(walk.g, x, walk.z, walk.t)
+    walk.keep()
+    return {"g": news}
+
+
+def take_snapshot(
+    client: Client, y: Tensor, g: Tensor, before: Tensor, steps: Any, z: Tensor | None = None,
+    **hyper: Any,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Beta steps, then v <- y as it was before the last of them, and the gradient there."""
+    walk = Walk(client, y, z, g, hyper)
+    walk.step_betas(steps)
+    v = walk.beside(before, walk.before)
+    by_w, by_beta = walk.f.grads(*walk.split(v))
+    walk.keep(v=v, g=by_beta / client.problem.num_clients, taken=torch.ones_like(walk.taken))
+    return {"g": by_w}

@@ -1,0 +1,161 @@
+"""What the optimisers of the unified objective share: settings, constants, coins and drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.errors import FedkinError
+from fedkin.federation import Ask, Federation
+from fedkin.methods.base import Method, State
+from fedkin.methods.own_objective import OwnObjective
+from fedkin.objectives import Constants, Settings, constants, get_objective
+
+
+@dataclass
+class Unified(Method):
+    """F(w, beta) = 1/M sum_m f_m(w, beta_m): a shared block w, an own block beta_m per client.
+
+    `objective` is one of fedkin.objectives; lam, relax (Lambda), alpha, shared_parts and
+    own_parts are its settings. With `rescale` the objective sees w/sqrt(M). A client uses the
+    model that the objective says, or, with `beta_only`, beta_m alone.
+    """
+
+    objective: str = "mx2"
+    lam: float = 1.0
+    relax: float = 1.0
+    alpha: float = 0.1
+    rescale: bool = True
+    shared_parts: str = ""
+    own_parts: str = ""
+    beta_only: bool = False
+
+    def __post_init__(self) -> None:
+        get_objective(self.objective)
+
+    def numbers(self, fed: Federation) -> dict[str, Any]:
+        """The objective's settings."""
+        names = ("lam", "relax", "alpha", "shared_parts", "own_parts")
+        scale = fed.size**-0.5 if self.rescale else 1.0
+        return {"scale": scale} | {name: getattr(self, name) for name in names}
+
+    def settings(self, fed: Federation) -> dict[str, Any]:
+        """The objective and its settings, as steps take them."""
+        return {"objective": self.objective} | self.numbers(fed)
+
+    def init(self, fed: Federation) -> State:
+        """w that makes every model the initial one, and what turns w into a model (0: none)."""
+        found = get_objective(self.objective)
+        own = Settings(fed.problem.layout, **self.numbers(fed))
+        w, _ = found.starts(own, fed.initial_model()[None])
+        return State(w=w[0], model_scale=found.scale(own) if found.shares_a_model(own) else 0.0)
+
+    def personal(self, fed: Federation, s: State) -> Ask:
+        return fed.ask(
+            used_model, shared={"w": s.w}, beta_only=self.beta_only, **self.settings(fed)
+        )
+
+    def global_model(self, s: State) -> Tensor | None:
+        return s.model_scale * s.w if s.model_scale else None
+
+    def value(self, fed: Federation, s: State) -> float:
+        """F at the present w and beta; costs nothing, for figures."""
+        ask = fed.ask(own_value, shared={"w": s.w}, **self.settings(fed))
+        return float(fed.look(ask)["value"].mean())
+
+
+@dataclass
+class Coordinate(Unified):
+    """Optimisers that step w or all beta, by a coin that all clients share.
+
+    p_w, the chance of w, follows from the constants mu, L_w, L_beta of F unless given; these
+    follow from L' (`smooth`) and mu' (`convex`) of the clients' losses unless given; L' is
+    estimated by the clients and mu' is the model's l2 unless given. A round is one
+    communication: the stretch of beta steps before it, which a client does alone, is
+    part of the same call.
+    """
+
+    p_w: float | None = None
+    smooth: float | None = None
+    convex: float | None = None
+    mu: float | None = None
+    L_w: float | None = None
+    L_beta: float | None = None
+
+    def init(self, fed: Federation) -> State:
+        s = super().init(fed)
+        known = self.constants(fed)
+        s.mu, s.L_w, s.L_beta = known.mu, known.L_w, known.L_beta
+        return s
+
+    def constants(self, fed: Federation) -> Constants:
+        """mu, L_w and L_beta of F: given, or from the clients' L' and mu'."""
+        if self.mu is not None and self.L_w is not None and self.L_beta is not None:
+            return Constants(self.mu, self.L_w, self.L_beta)
+        smooth = self.smooth
+        if smooth is None:
+            smooth = float(fed.map(smoothness)["L"].max()) or 1.0
+        convex = fed.problem.l2 if self.convex is None else self.convex
+        own = Settings(fed.problem.layout, **self.numbers(fed))
+        found = constants(self.objective, own, fed.size, smooth, convex)
+        L_w = found.L_w if self.L_w is None else self.L_w
+        L_beta = found.L_beta if self.L_beta is None else self.L_beta
+        # where F is not strongly convex, an error of 1/n is as good as the data allow
+        mu = found.mu or (L_w + L_beta) / float(fed.samples.double().mean())
+        return Constants(mu if self.mu is None else self.mu, L_w, L_beta)
+
+    def chance(self, s: State, power: float) -> float:
+        """p_w: given, or L_w^power in proportion to L_beta^power."""
+        if self.p_w is not None:
+            return self.p_w
+        p: float = s.L_w**power / (s.L_w**power + s.L_beta**power)
+        if p == 0:
+            raise FedkinError(
+                f"objective '{self.objective}' shares nothing, so no round would ever end: "
+                "use lsgd, or give p_w, the chance of ending one"
+            )
+        return p
+
+
+def step_sizes(s: State, p_w: float, clients: int, eta: float | None = None) -> dict[str, Any]:
+    """eta = 1/(4*Lscr), Lscr = 2*max(L_w/p_w, L_beta/p_beta), and beta's 1/(M*p_beta)."""
+    p_beta = 1 - p_w
+    worst = 2 * max(s.L_w / p_w, s.L_beta / p_beta if s.L_beta and p_beta else 0.0)
+    return {"eta": eta or 1 / (4 * worst), "weight": 1 / (clients * p_beta) if p_beta else 0.0}
+
+
+def drift(steps: int, still: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> list[Tensor]:
+    """What `steps` iterations that do not touch w's gradient make of w's vectors.
+
+    `still` is one of them, linear in its arguments: so its effect is a small matrix, and that
+    of many of them a power of it.
+    """
+    basis = torch.eye(len(rows), dtype=torch.float64)
+    matrix = torch.stack(still(*basis))
+    power = torch.linalg.matrix_power(matrix, steps)
+    return [row.clone() for row in power.to(rows[0]) @ torch.stack(rows)]
+
+
+# steps -----------------------------------------------------------------------------------
+
+
+def smoothness(client: Client) -> dict[str, Tensor]:
+    return {"L": client.smoothness()}
+
+
+def used_model(client: Client, w: Tensor, beta_only: bool, **settings: Any) -> dict[str, Tensor]:
+    f = OwnObjective(client, **settings)
+    beta = client.recall("beta", f.start)
+    if beta_only and beta.shape[1] != client.problem.size:
+        raise FedkinError(f"with objective '{f.objective.name}' beta is no whole model by itself")
+    return {"model": beta if beta_only else f.model(w, beta)}
+
+
+def own_value(client: Client, w: Tensor, **settings: Any) -> dict[str, Tensor]:
+    f = OwnObjective(client, **settings)
+    return {"value": f.value(w, client.recall("beta", f.start))}
