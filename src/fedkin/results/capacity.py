@@ -1,0 +1,148 @@
+"""What each capacity level gets and what it costs: accuracy, bytes, work, time and memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedkin.errors import FedkinError
+from fedkin.evaluation import score
+from fedkin.federation import Federation
+from fedkin.kernels import make_kernel
+from fedkin.methods import Method, State
+from fedkin.problem import Problem
+from fedkin.variants import Variant
+
+
+def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFrame:
+    """One row per rate: its clients, their personal models' scores and their traffic.
+
+    Scores are means over clients, each on its own data; a gap is train minus test
+    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways.
+    """
+    results = method.results(state)
+    if "rates" not in results:
+        raise FedkinError(f"method '{method.name}' gives all clients the same model: no rates")
+    asked = method.personal(fed, state)
+    test, train = score(fed, asked, "test"), score(fed, asked, "train")
+    table = pd.DataFrame(
+        {
+            "rate": results["rates"][:, 0].tolist(),
+            "accuracy": test.accuracy.tolist(),
+            "loss": test.loss.tolist(),
+            "accuracy_gap": (train.accuracy - test.accuracy).tolist(),
+            "loss_gap": (test.loss - train.loss).tolist(),
+            "bytes": (fed.accounts.column("bytes_down") + fed.accounts.column("bytes_up")).tolist(),
+        }
+    )
+    levels = table.groupby("rate")
+    means = levels[["accuracy", "loss", "accuracy_gap", "loss_gap"]].mean()
+    found = means.assign(clients=levels.size(), bytes_per_round=levels["bytes"].sum() / fed.round)
+    return found.sort_index(ascending=False).reset_index()
+
+
+def cost_by_rate(
+    problem: Problem, rates: Iterable[float], local_steps: int = 10, repeats: int = 3
+) -> pd.DataFrame:
+    """One row per rate: the size of its model, and what a round costs one client, measured.
+
+    Bytes go both ways. FLOPs are counted, seconds the best of some tries, and the peak is
+    that of tensors alive at once while training, beside the client's data.
+    """
+    rows = []
+    for rate in rates:
+        small = problem.variant(Variant(rate))
+        work = _round_of_work(small, local_steps)
+        with FlopCounterMode(display=False) as counter:
+            work()
+        seconds = min(_seconds(work) for _ in range(repeats))
+        model_bytes = small.size * small.initial.element_size()
+        rows.append(
+            {
+                "rate": rate,
+                "parameters": small.size,
+                "share": small.size / problem.size,
+                "bytes": 2 * model_bytes,
+                "flops": counter.get_total_flops(),
+                "seconds": seconds,
+                "peak_bytes": _peak_bytes(work, small),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
+    """A picture of `accuracy_by_rate`: accuracy against MB per client and round."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    megabytes = table["bytes_per_round"] / table["clients"] / 1e6
+    axes.plot(megabytes, table["accuracy"], "o-")
+    for x, y, rate in zip(megabytes, table["accuracy"], table["rate"], strict=True):
+        axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
+    axes.set(xscale="log", xlabel="MB per client and round", ylabel="personal accuracy")
+    figure.savefig(path, dpi=120)
+
+
+def _round_of_work(problem: Problem, local_steps: int) -> Callable[[], None]:
+    """A client's local SGD on its first batch, again and again."""
+    kernel = make_kernel("autograd", problem.spec)
+    count = min(problem.batch_size, int(problem.train.sizes[0]))
+    x, y = problem.train.x[None, :count], problem.train.y[None, :count]
+
+    def work() -> None:
+        v = problem.initial
+        for _ in range(local_steps):
+            v = v - 1e-3 * kernel.grad(v, x, y, None)
+
+    return work
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _peak_bytes(work: Callable[[], None], problem: Problem) -> int:
+    if problem.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(problem.device)
+        before = torch.cuda.memory_allocated(problem.device)
+        work()
+        return int(torch.cuda.max_memory_allocated(problem.device) - before)
+    with PeakBytes() as peak:
+        work()
+    return peak.bytes
+
+
+class PeakBytes(TorchDispatchMode):
+    """Follows how many bytes of tensors made inside are alive at once; `bytes` is the most."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in tree_leaves(args) if isinstance(t, Tensor)}
+        self._alive = {k: kept for k, kept in self._alive.items() if not kept[0].expired()}
+        for value in tree_leaves(result):
+            if isinstance(value, Tensor):
+                storage = value.untyped_storage()
+                if storage.data_ptr() not in given:
+                    self._alive[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
+        self.bytes = max(self.bytes, sum(size for _, size in self._alive.values()))
+        return result

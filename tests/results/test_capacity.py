@@ -1,0 +1,63 @@
+"""Reports per capacity level."""
+
+import pytest
+import torch
+
+from fedkin.errors import FedkinError
+from fedkin.methods import FedAvg, SubmodelLocal
+from fedkin.models import build
+from fedkin.problem import Problem
+from fedkin.results.capacity import (
+    PeakBytes,
+    accuracy_by_rate,
+    cost_by_rate,
+    draw_accuracy_against_bytes,
+)
+from tests.helpers import blobs, federation, run
+
+
+def small_problem(model="mlp:16"):
+    return Problem(build(model, (5,), 3), blobs())
+
+
+def test_every_level_is_reported_with_its_own_clients(tmp_path):
+    fed, method = federation(small_problem()), SubmodelLocal(rates=(1.0, 0.5, 0.25), lr=0.1)
+    table = accuracy_by_rate(fed, method, run(method, fed, 20))
+    assert table["rate"].tolist() == [1.0, 0.5, 0.25]
+    assert table["clients"].tolist() == [2, 2, 2]
+    assert table["accuracy"].between(0.6, 1).all()
+    assert table["accuracy_gap"].abs().max() < 0.5
+    # 16, 8 and 4 units of 5 inputs, 1 bias and 3 outputs, 3 biases; 4 bytes, both ways, 2 clients
+    assert table["bytes_per_round"].tolist() == [16 * (9 * units + 3) for units in (16, 8, 4)]
+    draw_accuracy_against_bytes(table, tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").stat().st_size > 5000
+
+
+def test_a_method_without_rates_says_so():
+    fed, method = federation(small_problem()), FedAvg()
+    with pytest.raises(FedkinError, match="no rates"):
+        accuracy_by_rate(fed, method, run(method, fed, 1))
+
+
+def test_costs_fall_with_the_rate():
+    data = blobs(dimension=3 * 256, shape=(3, 16, 16))
+    problem = Problem(build("resnet18:16", (3, 16, 16), 3), data, batch_size=4)
+    table = cost_by_rate(problem, (1.0, 0.25), local_steps=2, repeats=1)
+    small = problem.initial.numel() / table["parameters"][1]
+    assert 10 < small < 16
+    assert table["bytes"][0] == 2 * 4 * problem.size
+    assert table["flops"][1] < table["flops"][0] / 8
+    assert table["peak_bytes"][1] < table["peak_bytes"][0] / 3
+    assert (table["seconds"] > 0).all()
+
+
+def test_peak_memory_is_that_of_tensors_alive_together():
+    with PeakBytes() as peak:
+        a = torch.zeros(1000)
+        b = a + 1
+        del a
+        c = b * 2
+        b.view(10, 100)
+        del b
+    assert peak.bytes == 8000
+    assert len(c) == 1000
