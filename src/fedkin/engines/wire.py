@@ -17,25 +17,27 @@ from fedkin.problem import Problem
 from fedkin.registry import find_step, step_name
 from fedkin.variants import PLAIN, Variant, memory_of
 
+# named tensors, and facts as json can carry them
+Message = tuple[dict[str, Tensor], dict[str, Any]]
+
 
 class Site:
-    """The clients' side: takes a message, runs the named step, gives a message back."""
+    """The clients' side: takes a request, runs the named step, gives an answer back."""
 
     def __init__(self, problem: Problem, memory: Memory) -> None:
         self.problem, self.memory = problem, memory
         self.kernel = problem.kernel()
         self._varied: dict[Variant, Site] = {PLAIN: self}
 
-    def answer(self, message: bytes) -> bytes:
-        arguments, facts = unpack(message)
+    def answer(self, arguments: dict[str, Tensor], facts: dict[str, Any]) -> Message:
         variant = Variant(**facts["variant"])
         if variant not in self._varied:
             self._varied[variant] = Site(
                 self.problem.variant(variant), memory_of(self.memory, variant)
             )
-        return self._varied[variant].run(arguments, facts)
+        return self._varied[variant]._run(arguments, facts)
 
-    def run(self, arguments: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
+    def _run(self, arguments: dict[str, Tensor], facts: dict[str, Any]) -> Message:
         step = find_step(facts["step"])
         client = Client(
             self.problem,
@@ -48,12 +50,34 @@ class Site:
         with torch.no_grad():
             reply = step(client, **on_device, **facts["hyper"])
             reply, good = client.finish(reply, facts["remember"])
-        return pack(
-            reply,
-            gradients=int(client.gradients[0]),
-            samples=int(client.samples[0]),
-            good=bool(good[0]),
+        return reply, {
+            "gradients": int(client.gradients[0]),
+            "samples": int(client.samples[0]),
+            "good": bool(good[0]),
+        }
+
+
+def requests(ask: Ask) -> Iterator[Message]:
+    """For every client asked: the tensors that are its own, and the facts of its request."""
+    hyper = {name: plain_number(value) for name, value in ask.hyper.items()}
+    for i, client in enumerate(ask.at.tolist()):
+        yield (
+            {name: value[i : i + 1] for name, value in ask.each.items()},
+            {
+                "step": step_name(ask.step),
+                "client": client,
+                "key": int(ask.keys[i]),
+                "hyper": hyper,
+                "remember": ask.remember,
+                "variant": ask.variant.facts(),
+            },
         )
+
+
+def block(position: int, reply: dict[str, Tensor], facts: dict[str, Any]) -> Block:
+    """One client's answer, as engines give it to the federation."""
+    work = (np.array([facts[name]], np.int64) for name in ("gradients", "samples"))
+    return Block(torch.tensor([position]), reply, torch.tensor([facts["good"]]), *work)
 
 
 class Wire:
@@ -66,24 +90,16 @@ class Wire:
         self.payload_down = self.payload_up = self.headers = 0
 
     def run(self, ask: Ask) -> Iterator[Block]:
-        hyper = {name: plain_number(value) for name, value in ask.hyper.items()}
-        for i, client in enumerate(ask.at.tolist()):
-            rows = {name: value[i : i + 1] for name, value in ask.each.items()}
-            message = pack(
-                {**ask.shared, **rows},
-                step=step_name(ask.step),
-                client=client,
-                key=int(ask.keys[i]),
-                hyper=hyper,
-                remember=ask.remember,
-                variant=ask.variant.facts(),
-            )
-            answer = self.site.answer(message)
+        for i, (own, facts) in enumerate(requests(ask)):
+            message = pack({**ask.shared, **own}, **facts)
+            answer = self._exchange(message)
             if ask.remember:
                 self.payload_down += payload(message)
                 self.payload_up += payload(answer)
                 self.headers += len(message) + len(answer) - payload(message) - payload(answer)
-            reply, facts = unpack(answer)
-            reply = {name: value.to(self.problem.device) for name, value in reply.items()}
-            work = (np.array([facts[name]], np.int64) for name in ("gradients", "samples"))
-            yield Block(torch.tensor([i]), reply, torch.tensor([facts["good"]]), *work)
+            reply, work = unpack(answer)
+            yield block(i, {k: v.to(self.problem.device) for k, v in reply.items()}, work)
+
+    def _exchange(self, message: bytes) -> bytes:
+        reply, facts = self.site.answer(*unpack(message))
+        return pack(reply, **facts)
