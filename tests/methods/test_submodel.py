@@ -11,7 +11,15 @@ from fedkin.evaluation import score
 from fedkin.faults import Faults
 from fedkin.federation import parts
 from fedkin.masks import KINDS
-from fedkin.methods import FedAvg, LocalizedFedAvg, Submodel, SubmodelLocal, SubmodelMasks
+from fedkin.methods import (
+    Ditto,
+    FedAvg,
+    LocalizedFedAvg,
+    Submodel,
+    SubmodelDitto,
+    SubmodelLocal,
+    SubmodelMasks,
+)
 from fedkin.models import build
 from fedkin.problem import Problem
 from fedkin.variants import Variant
@@ -262,3 +270,45 @@ def test_when_nobody_answers_the_model_stays():
         fed = federation(small_problem(), faults=Faults(drop=1.0))
         method = Submodel(rates=RATES, kind=kind)
         assert torch.equal(run(method, fed, 2).x, method.init(fed).x)
+
+
+def test_ditto_with_whole_models_is_exactly_ditto():
+    a, b = (federation(small_problem(), fraction=0.7) for _ in range(2))
+    cut, whole = SubmodelDitto(rates=(1.0,), lr=0.1), Ditto(lr=0.1)
+    first, second = run(cut, a, 4), run(whole, b, 4)
+    assert torch.equal(first.x, second.x)
+    assert torch.equal(a.accounts.table, b.accounts.table)
+    scores = [score(f, m.personal(f, s)) for f, m, s in ((a, cut, first), (b, whole, second))]
+    busy = a.accounts.column("gradients") > 0
+    assert torch.equal(scores[0].loss[busy], scores[1].loss[busy])
+
+
+@pytest.mark.parametrize("capacity", ["uniform", "redrawn"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ditto_keeps_a_model_of_the_clients_own_size_near_its_part_of_x(kind, capacity):
+    fed = federation(small_problem("mlp:24,16"))
+    method = SubmodelDitto(rates=RATES, kind=kind, capacity=capacity, lr=0.1, lam=0.5)
+    state = run(method, fed, 15)
+    for ask in parts(method.personal(fed, state)):
+        assert fed.look(ask)["model"].shape[1] == fed.problem.variant(ask.variant).size
+    scores = score(fed, method.personal(fed, state))
+    assert scores.accuracy.mean() > 0.8
+    assert fed.engine.memory.tables.keys() == {"v", "v-rate0.5", "v-rate0.25"}
+
+
+def test_own_steps_are_pulled_to_the_part_of_x_that_the_client_keeps():
+    problem = small_problem(dtype=torch.float64, batch_size=50, reshuffle=True)
+    fed = federation(problem)
+    method = SubmodelDitto(rates=(0.5,), kind="rolling", lr=0.1, lam=0.7, local_steps=2)
+    state = method.init(fed)
+    fed.begin_round(2)
+    x = state.x[method.part(fed, 0.5, 0, torch.arange(6))]
+    method.round(fed, state)
+    models = fed.look(parts(method.personal(fed, state))[0])["model"]
+    kernel = problem.variant(Variant(0.5)).kernel("autograd")
+    for client in range(6):
+        inputs, targets = (t[None] for t in problem.data.train[client])
+        v = x
+        for _ in range(2):
+            v = v - 0.1 * (kernel.grad(v, inputs.double(), targets, None) + 0.7 * (v - x))
+        torch.testing.assert_close(models[client], v[0])

@@ -17,6 +17,7 @@ from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
 from fedkin.methods.scd import ASCD, SCD
 from fedkin.methods.submodel import Submodel, SubmodelLocal
+from fedkin.methods.submodel_ditto import SubmodelDitto
 from fedkin.methods.submodel_masks import SubmodelMasks
 from fedkin.methods.svrcd import ASVRCD, SVRCD
 
@@ -44,6 +45,7 @@ __all__ = [
     "Scaffold",
     "State",
     "Submodel",
+    "SubmodelDitto",
     "SubmodelLocal",
     "SubmodelMasks",
 ]

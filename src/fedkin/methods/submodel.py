@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedkin.federation import Asks, Federation
+from fedkin.federation import Asks, Federation, Step
 from fedkin.masks import choose, deal, parse_rates
 from fedkin.methods.base import State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
@@ -71,20 +71,20 @@ class Submodel(FedAvg):
         for change in changes:
             s.x = s.x + change.mean * (change.weight / counted)
 
-    def train(self, fed: Federation, s: State, rate: float, at: Tensor) -> Change:
+    def train(
+        self, fed: Federation, s: State, rate: float, at: Tensor, step: Step = local_sgd,
+        **hyper: Any,
+    ) -> Change:  # fmt: skip
         """The clients `at`, all of one size, train their part of x."""
         index = self.part(fed, rate, fed.round - 1, at)
         variant, weights = Variant(rate, self.scaler, self.own_classes), self.weights(fed)
+        hyper = {**hyper, "lr": self.lr, **self.work}
         if len(index) > 1:
-            r = fed.map(
-                local_sgd, at, each={"x": s.x[index]}, variant=variant, lr=self.lr, **self.work
-            )
+            r = fed.map(step, at, each={"x": s.x[index]}, variant=variant, **hyper)
             w = r.arrived.to(s.x) * (1 if weights is None else weights[at].to(s.x))
             return scattered(s.x, index, r["dx"], w)
-        mean = fed.mean(
-            local_sgd, at, shared={"x": s.x[index[0]]}, weights=weights, variant=variant,
-            lr=self.lr, **self.work,
-        )  # fmt: skip
+        shared = {"x": s.x[index[0]]}
+        mean = fed.mean(step, at, shared=shared, weights=weights, variant=variant, **hyper)
         return placed(s.x, index[0], mean["dx"], mean.weight)
 
     def personal(self, fed: Federation, s: State) -> Asks:
@@ -99,7 +99,7 @@ class Submodel(FedAvg):
         chosen = choose(self.kind, widths, rate, fed.seed, turn, at)
         return widths.index(chosen).to(fed.problem.device)
 
-    def at_home(self, fed: Federation, s: State, step: Any, name: str, **hyper: Any) -> Asks:
+    def at_home(self, fed: Federation, s: State, step: Step, name: str, **hyper: Any) -> Asks:
         """A request to every client with its own part of x, the one it keeps, under this name."""
         asks = []
         for rate, at in levels(s.rates, torch.arange(fed.size)):

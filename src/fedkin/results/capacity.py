@@ -120,7 +120,8 @@ def _peak_bytes(work: Callable[[], None], problem: Problem) -> int:
         before = torch.cuda.memory_allocated(problem.device)
         work()
         return int(torch.cuda.max_memory_allocated(problem.device) - before)
-    with PeakBytes() as peak:
+    peak = PeakBytes()
+    with peak:
         work()
     return peak.bytes
 

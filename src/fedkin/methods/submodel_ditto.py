@@ -1,0 +1,63 @@
+"""Ditto with sub-models: a model of one's own, of one's own size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.client import Client
+from fedkin.federation import Asks, Federation
+from fedkin.methods.base import State, own
+from fedkin.methods.ditto import global_and_own_steps
+from fedkin.methods.submodel import Change, Submodel, levels, one_or_each
+from fedkin.registry import register
+from fedkin.variants import Variant
+
+
+@register("submodel-ditto")
+@dataclass
+class SubmodelDitto(Submodel):
+    """Ditto in which client i trains, and keeps, models of its own rate r_i.
+
+    x is trained as in "submodel". Beside it, with x_i the part of x in the channels that the
+    client keeps (those of its first round), v_i <- v_i - lr*(g_i(v_i) + lam*(v_i - x_i)), K
+    times; v_i stays at the client as its personal model. Where a client trains the channels
+    that it keeps, both happen on the same minibatches and x_i is sent once, as in Ditto;
+    otherwise x_i is sent beside the part to train. Lost clients keep their v_i.
+    """
+
+    lam: float = 0.1
+
+    def train(  # type: ignore[override]
+        self, fed: Federation, s: State, rate: float, at: Tensor
+    ) -> Change:
+        if self.trains_what_it_keeps(fed, rate, at):
+            return super().train(fed, s, rate, at, global_and_own_steps, lam=self.lam)
+        change = super().train(fed, s, rate, at)
+        for kept, who in levels(s.rates, at):
+            x = one_or_each("x", s.x, self.part(fed, kept, 0, who))
+            hyper = {"lr": self.lr, "lam": self.lam, **self.work}
+            fed.map(own_steps, who, variant=Variant(kept), **x, **hyper)
+        return change
+
+    def trains_what_it_keeps(self, fed: Federation, rate: float, at: Tensor) -> bool:
+        """Whether the model to train is, this round, a model just like the one to keep."""
+        altered = self.scaler or self.own_classes or self.capacity == "redrawn"
+        now, always = (self.part(fed, rate, turn, at) for turn in (fed.round - 1, 0))
+        return not altered and torch.equal(now, always)
+
+    def personal(self, fed: Federation, s: State) -> Asks:
+        return self.at_home(fed, s, own, "x", kept="v")
+
+
+def own_steps(client: Client, x: Tensor, lr: Any, lam: Any, **work: Any) -> dict[str, Tensor]:
+    v = client.repeat(
+        client.steps(**work),
+        lambda v: v - lr * (client.grad(v) + lam * (v - x)),
+        client.recall("v", x),
+    )
+    client.keep(v=v)
+    return {}
