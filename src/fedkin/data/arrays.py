@@ -25,7 +25,7 @@ def read_npz(config: DataConfig, rng: np.random.Generator) -> Pool:
     """
     if config.path is None:
         raise FedkinError("data 'npz' need a file: set path")
-    arrays = _arrays(config.path)
+    arrays = read_arrays(config.path)
     x, y = (_array(arrays, config.path, key) for key in ("x", "y"))
     where = f"'{config.path}'"
     pool = _pool(x, y, config.task, where)
@@ -161,7 +161,8 @@ def _client_numbers(clients: Array, samples: int, where: str) -> tuple[tuple[str
     return tuple(str(n) for n in names), numbers.astype(np.int64)
 
 
-def _arrays(path: str) -> dict[str, Array]:
+def read_arrays(path: str) -> dict[str, Array]:
+    """The arrays of an npz file by name; never a pickled object."""
     try:
         with given(path).open("rb") as file:
             found = np.load(file, allow_pickle=False)

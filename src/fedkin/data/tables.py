@@ -22,20 +22,24 @@ TARGET_NAMES = ("target", "label", "y")
 
 def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
     """A CSV or Parquet file as samples; features are encoded once the training rows are known."""
+    return table_pool(read_frame(config), config, f"table '{config.path}'")
+
+
+def read_frame(config: DataConfig) -> pd.DataFrame:
+    """A CSV or Parquet file as it is."""
     import pandas as pd  # here: importing it takes a second
 
     if config.path is None:
         raise FedkinError(f"data '{config.name}' need a file: set path")
     path = given(config.path)
     try:
-        frame = (
-            pd.read_csv(path, low_memory=False) if config.name == "csv" else pd.read_parquet(path)
-        )
+        if config.name == "csv":
+            return pd.read_csv(path, low_memory=False)
+        return pd.read_parquet(path)
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]
         kind = "CSV" if config.name == "csv" else "Parquet"
         raise FedkinError(f"'{config.path}' cannot be read as {kind} ({reason})") from None
-    return table_pool(frame, config, f"table '{config.path}'")
 
 
 def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
