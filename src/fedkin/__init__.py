@@ -8,7 +8,8 @@ from fedkin.methods import Method, State
 from fedkin.problem import Problem
 from fedkin.registry import get_method, methods, register
 from fedkin.results.run import Run
-from fedkin.training import Settings, train
+from fedkin.settings import Settings
+from fedkin.training import train
 
 __version__ = "0.1.0"
 

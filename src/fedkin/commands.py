@@ -15,7 +15,7 @@ import torch
 from rich.table import Table
 
 from fedkin import __version__
-from fedkin.config import RunConfig, make_config, read_config, validated
+from fedkin.config import RunConfig, make_config, read_config
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.options import merge, parse
@@ -24,6 +24,7 @@ from fedkin.results.folder import RunFolder, next_folder
 from fedkin.screen import console, percent, progress, result_table
 from fedkin.tensors import write_text
 from fedkin.training import Trainer
+from fedkin.validation import validated
 
 RUNS = Path("runs")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-import tomli_w
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.engines import ENGINES
@@ -22,7 +19,9 @@ from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
 from fedkin.registry import get_method
-from fedkin.training import Settings
+from fedkin.settings import Settings, parse_size
+from fedkin.toml import read_toml, to_toml
+from fedkin.validation import STRICT, options_model, validated
 
 ALIASES = {
     "global_rounds": "rounds",
@@ -31,15 +30,12 @@ ALIASES = {
     "fraction_fit": "fraction",
     "fraction_train": "fraction",
 }
-SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelConfig(BaseModel):
     """The `[model]` table: which model, its loss, and how minibatches are drawn."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     name: str = Field(
         "mlp:64", description="linear, logistic, mlp, cnn, ...; widths as in mlp:200,100"
@@ -59,7 +55,7 @@ class ModelConfig(BaseModel):
 class FaultConfig(BaseModel):
     """The `[faults]` table: clients that fail on purpose."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     drop: float = Field(0.0, ge=0, le=1, description="share of requests that are lost")
     nan: float = Field(0.0, ge=0, le=1, description="share of answers that are NaN")
@@ -71,7 +67,7 @@ class FaultConfig(BaseModel):
 class RunConfig(BaseModel):
     """A whole run. Its TOML file repeats it."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     method: str = Field(description="what to train with: see `fedkin methods`")
     rounds: int = Field(100, ge=1, description="communication rounds")
@@ -131,31 +127,20 @@ class RunConfig(BaseModel):
         return load(self.data, self.seed)
 
     def settings(self) -> Settings:
-        names = {f.name for f in fields(Settings)} - {"faults", "memory"}
+        names = {f.name for f in fields(Settings)} - {"faults"}
         plain = {name: getattr(self, name) for name in names}
-        return Settings(
-            **plain, memory=parse_size(self.memory), faults=Faults(**self.faults.model_dump())
-        )
+        return Settings(**plain, faults=Faults(**self.faults.model_dump()))
 
     def to_toml(self, made_with: Mapping[str, Any] | None = None) -> str:
         """The complete config; None values are left out. `made_with` is for people to read."""
         complete = self.model_dump()
-        complete["options"] = validated(
-            options_model(get_method(self.method)), self.options, "options"
-        ).model_dump()
-        if made_with:
-            complete["made_with"] = dict(made_with)
-        return tomli_w.dumps(_without_none(complete))
+        complete["options"] = asdict(self.make_method())
+        return to_toml({**complete, "made_with": dict(made_with) if made_with else None})
 
 
 def read_config(path: Path) -> RunConfig:
     """A run's config from its TOML file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FedkinError(f"there is no file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedkinError(f"{path} is not valid TOML: {error}") from None
+    values = read_toml(path)
     values.pop("made_with", None)
     return make_config(values, str(path))
 
@@ -175,56 +160,3 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if config.engine not in ENGINES:
         raise unknown("engine", config.engine, ENGINES)
     return config
-
-
-def options_model(cls: type[Method]) -> type[BaseModel]:
-    """A method's dataclass fields as a checked table."""
-    hints = get_type_hints(cls, include_extras=True)
-    columns: dict[str, Any] = {}
-    for f in fields(cls):
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        columns[f.name] = (hints[f.name], ... if default is MISSING else default)
-    return create_model(cls.__name__, __config__=_STRICT, **columns)
-
-
-def validated(model: type[BaseModel], values: Mapping[str, Any], where: str) -> Any:
-    """values as a model, or one sentence about the first thing wrong with them."""
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        raise _sentence(model, error, where) from None
-
-
-def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedkinError:
-    first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        table: Any = model
-        for part in path[:-1]:
-            table = table.model_fields[part].annotation
-        names = [*table.model_fields, *(ALIASES if table is RunConfig else ())]
-        problem = unknown("key", path[-1], names)
-        return FedkinError(f"{where}: {problem}")
-    message = re.sub(r"^(Value error, |Input )", "", first["msg"])
-    shown = repr(first.get("input"))[:60]
-    return FedkinError(f"{where}: {'.'.join(path) or 'config'} = {shown}: {_lower(message)}")
-
-
-def parse_size(text: str | None) -> int | None:
-    """Bytes in `500MB`, `2GB` or a plain number."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]B)?\s*", text.upper())
-    if not found:
-        raise FedkinError(f"memory = '{text}' is not a size: write 500MB or 2GB")
-    return int(float(found[1]) * SIZES.get(found[2] or "", 1))
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return list(value) if isinstance(value, tuple) else value

@@ -24,6 +24,9 @@ from fedkin.variants import PLAIN, Variant
 
 Step = Callable[..., dict[str, Tensor]]
 
+# requests about the state after a round are numbered from here, not from those in the round
+AFTER = 1 << 20
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -175,6 +178,10 @@ class Federation:
     def begin_round(self, number: int) -> None:
         """All randomness of a round follows from its number."""
         self.round, self._call, self.not_finite, self.records = number, 0, [], {}
+
+    def after_round(self, number: int) -> None:
+        """What is asked from here on, such as personal models, is told alike however often."""
+        self.round, self._call = number, AFTER
 
     def record(self, **facts: Tensor | float) -> None:
         """Leave diagnostics of this round in the run folder: numbers, or a row of them."""

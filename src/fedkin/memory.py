@@ -6,18 +6,37 @@ worked on are ever read.
 
 from __future__ import annotations
 
-import os
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedkin.tensors import Chunked
+from fedkin.tensors import Chunked, Stored, read_all, write_all
 
 CHUNK_BYTES = 1 << 26
+
+
+class Budget:
+    """Bytes that may be held in RAM, shared by all who ask for some; None: without end."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.left = size
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Whether there was room; if so it is taken."""
+        with self._lock:
+            if self.left is None:
+                return True
+            room = size <= self.left
+            self.left -= size if room else 0
+            return room
 
 
 class RamTable:
@@ -34,56 +53,54 @@ class RamTable:
 
 
 class FileTable:
-    """Rows [N, ...] in a file, read and written row by row."""
+    """Rows [N, ...] in a nameless file, read and written row by row; it ends with the process."""
 
-    def __init__(self, path: Path, num_clients: int, row: Tensor) -> None:
+    def __init__(self, folder: Path | None, num_clients: int, row: Tensor) -> None:
         self.row_shape, self.dtype = tuple(row.shape), row.dtype
-        self.row_bytes = max(1, prod(self.row_shape)) * row.element_size()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.truncate(self._file, num_clients * self.row_bytes)
+        self.row_bytes = prod(self.row_shape) * row.element_size()
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (kept open)
+        self._file.truncate(num_clients * self.row_bytes)
 
     def read(self, clients: Tensor) -> Tensor:
         rows = torch.empty(len(clients), *self.row_shape, dtype=self.dtype)
-        raw = rows.view(len(clients), -1).view(torch.uint8).numpy()
-        for i, client in enumerate(clients.tolist()):
-            os.preadv(self._file, [raw[i].data], client * self.row_bytes)
+        for client, row in zip(clients.tolist(), _bytes(rows), strict=True):
+            read_all(self._file.fileno(), row.data, client * self.row_bytes)
         return rows
 
     def write(self, clients: Tensor, rows: Tensor) -> None:
-        raw = rows.contiguous().view(len(clients), -1).view(torch.uint8).numpy()
-        for i, client in enumerate(clients.tolist()):
-            os.pwritev(self._file, [raw[i].data], client * self.row_bytes)
+        for client, row in zip(clients.tolist(), _bytes(rows.contiguous()), strict=True):
+            write_all(self._file.fileno(), row.data, client * self.row_bytes)
 
-    def __del__(self) -> None:
-        os.close(self._file)
+
+def _bytes(rows: Tensor) -> NDArray[np.uint8]:
+    """The bytes of every row, sharing memory."""
+    return rows.flatten(1).view(torch.uint8).numpy()
 
 
 class Memory:
     """Client memory of an engine; a row is written by one block at a time.
 
-    `budget` bytes may be held in RAM; tables that would exceed it go to `folder`.
+    Tables for which the budget has no room go to files in `folder` (None: where the
+    system keeps temporary files).
     """
 
     def __init__(
-        self, num_clients: int, budget: int | None = None, folder: Path | None = None
+        self, num_clients: int, budget: Budget | None = None, folder: Path | None = None
     ) -> None:
-        self.num_clients, self.budget, self.folder = num_clients, budget, folder
+        self.num_clients, self.folder = num_clients, folder
+        self.budget = budget or Budget()
         self.tables: dict[str, RamTable | FileTable] = {}
         self.known: dict[str, Tensor] = {}
-        self._held = 0
         self._lock = threading.Lock()
 
     def _table(self, name: str, row: Tensor) -> RamTable | FileTable:
         with self._lock:
             if name not in self.tables:
-                size = self.num_clients * row.numel() * row.element_size()
                 self.known[name] = torch.zeros(self.num_clients, dtype=torch.bool)
-                if self.budget is None or self.folder is None or self._held + size <= self.budget:
-                    self._held += size
+                if self.budget.take(self.num_clients * row.numel() * row.element_size()):
                     self.tables[name] = RamTable(self.num_clients, row)
                 else:
-                    self.tables[name] = FileTable(self.folder / name, self.num_clients, row)
+                    self.tables[name] = FileTable(self.folder, self.num_clients, row)
             return self.tables[name]
 
     def read(self, name: str, clients: Tensor, default: Tensor) -> Tensor:
@@ -119,19 +136,18 @@ class Memory:
 
     def _stretches(self, row_bytes: int) -> tuple[Tensor, ...]:
         stretches: tuple[Tensor, ...] = torch.arange(self.num_clients).split(
-            max(1, CHUNK_BYTES // row_bytes)
+            max(1, CHUNK_BYTES // max(1, row_bytes))
         )
         return stretches
 
-    def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """The opposite of `state`; values may be lazy slices that are read piece by piece."""
-        for key in saved:
+    def restore(self, saved: Mapping[str, Stored]) -> None:
+        """The opposite of `state`, read from a file piece by piece."""
+        for key, rows in saved.items():
             name, _, field = key.rpartition(".")
             if field != "values":
                 continue
-            rows = saved[key]
-            first = rows[0:1][0]
-            table = self._table(name, first)
-            for clients in self._stretches(max(1, first.numel() * first.element_size())):
+            row = torch.empty(rows.shape[1:], dtype=rows.dtype, device="meta")
+            table = self._table(name, row)
+            for clients in self._stretches(row.numel() * row.element_size()):
                 table.write(clients, rows[int(clients[0]) : int(clients[-1]) + 1])
-            self.known[name] = saved[f"{name}.known"][:].clone()
+            self.known[name] = saved[f"{name}.known"][:]

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedkin.config import ALIASES, FaultConfig, ModelConfig, RunConfig, options_model
+from fedkin.config import ALIASES, FaultConfig, ModelConfig, RunConfig
 from fedkin.data import DataConfig
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.registry import get_method
+from fedkin.validation import options_model
 
 TABLES = ("options", "data", "model", "faults")
 

@@ -15,6 +15,7 @@ from fedkin.federation import Federation
 # what is scored: personal models on test data and on validation data (to choose by), the
 # global model, and the models clients would have alone
 KINDS = ("personal", "validation", "global", "local")
+CLOCK = "_seconds"  # how names of wall-clock times end
 
 
 def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> dict[str, Any]:
@@ -31,28 +32,42 @@ def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> d
     row |= {name: fed.accounts.total(name) for name in COLUMNS}
     row["not_finite"] = len(fed.not_finite)
     for name, value in fed.records.items():
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            row[name] = float(value)
+        single = not isinstance(value, Tensor) or value.dim() == 0
+        if single and not name.endswith(CLOCK):
+            row[name] = _or_none(float(value))
     return row
 
 
-def client_rows(number: int, fed: Federation, scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """One evaluation: a row per client."""
+def clocks(fed: Federation) -> dict[str, float]:
+    """Diagnostics of this round that no two runs agree on, to be kept apart from the others."""
+    return {name: float(value) for name, value in fed.records.items() if name.endswith(CLOCK)}
+
+
+def client_table(
+    number: int, fed: Federation, scores: Mapping[str, Scores]
+) -> dict[str, list[Any]]:
+    """One evaluation by column: a row per client."""
     data = fed.problem.data
-    columns: dict[str, list[Any]] = {"client": list(data.names)}
+    table: dict[str, list[Any]] = {"round": [number] * fed.size, "client": list(data.names)}
     for kind in KINDS:
         found = scores.get(kind)
         for name in ("accuracy", "loss"):
             values = getattr(found, name).tolist() if found else [None] * fed.size
-            columns[f"{kind}_{name}"] = [None if v != v else v for v in values]
-    columns["train_samples"] = data.train.sizes.tolist()
-    columns["test_samples"] = data.test.sizes.tolist()
-    for name in COLUMNS:
-        columns[name] = fed.accounts.column(name).tolist()
-    return [
-        {"round": number, **{name: values[i] for name, values in columns.items()}}
-        for i in range(fed.size)
-    ]
+            table[f"{kind}_{name}"] = [_or_none(value) for value in values]
+    table["train_samples"] = data.train.sizes.tolist()
+    table["test_samples"] = data.test.sizes.tolist()
+    return table | {name: fed.accounts.column(name).tolist() for name in COLUMNS}
+
+
+def numbers_row(number: int, values: Tensor) -> dict[str, list[Any]]:
+    """A diagnostic that is a row of numbers, by column."""
+    columns = enumerate(values.flatten().tolist())
+    return {"round": [number]} | {str(i): [_or_none(value)] for i, value in columns}
+
+
+def _or_none(value: Any) -> Any:
+    """None in place of NaN: in tables both are an empty cell."""
+    return None if value != value else value
 
 
 def known(values: Tensor) -> Tensor:

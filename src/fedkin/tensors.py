@@ -1,4 +1,4 @@
-"""Tensors in files: safetensors written as a stream, atomically, with a checksum."""
+"""Tensors in files: safetensors written and read piece by piece."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ _NAMES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_TYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,36 @@ class Chunked:
     pieces: Iterator[Tensor]
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file; `stored[lo:hi]` reads some of its rows, `stored[:]` all of it.
+
+    The file is read and not mapped, so that only what was asked for is ever resident.
+    """
+
+    path: Path
+    start: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        row_shape = self.shape[1:]
+        lo, hi, _ = rows.indices(self.shape[0]) if self.shape else (0, 1, 1)
+        shape = (max(0, hi - lo), *row_shape) if self.shape else ()
+        tensor = torch.empty(shape, dtype=self.dtype)
+        if not tensor.numel():
+            return tensor
+        raw = tensor.view(-1).view(torch.uint8).numpy()
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.start + lo * prod(row_shape) * self.dtype.itemsize)
+            read_all(file.fileno(), raw.data, file.tell())
+        return tensor
+
+
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor | Chunked], facts: Mapping[str, str] | None = None
 ) -> str:
-    """Write a safetensors file piece by piece and flush it to disk; gives its sha256."""
+    """Write a safetensors file piece by piece; gives its sha256."""
     header: dict[str, object] = {"__metadata__": dict(facts)} if facts else {}
     start = 0
     for name, tensor in tensors.items():
@@ -63,25 +92,64 @@ def write_tensors(
                 raw = piece.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
                 file.write(raw)
                 digest.update(raw)
-        file.flush()
-        os.fsync(file.fileno())
     return digest.hexdigest()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file."""
-    with open_tensors(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return {name: stored[:] for name, stored in open_tensors(path).items()}
 
 
-def open_tensors(path: Path) -> safe_open:
-    """A safetensors file to read from piece by piece; a plain sentence when it is none."""
+def open_tensors(path: Path) -> dict[str, Stored]:
+    """A safetensors file's tensors, to be read when asked for; a plain sentence if it is none."""
+    read_facts(path)
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    return {
+        name: Stored(
+            path, 8 + size + about["data_offsets"][0], tuple(about["shape"]), _type(path, about)
+        )
+        for name, about in header.items()
+    }
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """What was written beside the tensors of a safetensors file, which is checked to be whole."""
+    if path.is_dir():
+        raise FedkinError(f"{path} is a folder, not a safetensors file")
     try:
-        return safe_open(path, framework="pt")
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
     except FileNotFoundError:
         raise FedkinError(f"there is no file {path}") from None
     except (SafetensorError, OSError) as error:
-        raise FedkinError(f"{path} is not a readable safetensors file: {error}") from None
+        reason = str(error).splitlines()[0]
+        raise FedkinError(f"{path} is not a readable safetensors file: {reason}") from None
+
+
+def _type(path: Path, about: Mapping[str, str]) -> torch.dtype:
+    if about["dtype"] not in _TYPES:
+        raise FedkinError(f"{path} holds numbers of type {about['dtype']}, which fedkin never uses")
+    return _TYPES[about["dtype"]]
+
+
+def read_all(file: int, into: memoryview, offset: int) -> None:
+    """Fill a buffer from a file, however many reads it takes."""
+    done = 0
+    while done < len(into):
+        got = os.preadv(file, [into[done:]], offset + done)
+        if not got:
+            raise FedkinError("a file of tensors ends too early")
+        done += got
+
+
+def write_all(file: int, data: memoryview, offset: int) -> None:
+    """Write a buffer into a file, however many writes it takes."""
+    done = 0
+    while done < len(data):
+        done += os.pwritev(file, [data[done:]], offset + done)
 
 
 def sha256(path: Path) -> str:
@@ -92,8 +160,18 @@ def sha256(path: Path) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with temporary.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names of files in a folder, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+

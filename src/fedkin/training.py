@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from fedkin.engines import Embedded, make_engine
-from fedkin.errors import DivergedError, FedkinError, unknown
+from fedkin.errors import DivergedError, FedkinError
 from fedkin.evaluation import Scores, score, score_model
-from fedkin.faults import Faults
-from fedkin.federation import Federation
-from fedkin.memory import Memory
-from fedkin.methods import Local, Method, State
+from fedkin.federation import Engine, Federation
+from fedkin.lane import Lane, restore_lanes, save_lanes
+from fedkin.memory import Budget, Memory
+from fedkin.methods import Local, Method
 from fedkin.problem import Problem
-from fedkin.records import client_rows, metrics_row
+from fedkin.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.registry import get_method
 from fedkin.results import checkpoint
 from fedkin.results.folder import RunFolder
@@ -27,68 +27,12 @@ from fedkin.results.inputs import keep_inputs
 from fedkin.results.models import save_models
 from fedkin.results.pictures import write_results
 from fedkin.results.run import Run
-from fedkin.tensors import Chunked
+from fedkin.settings import Settings, make_settings, parse_size
+from fedkin.toml import to_toml
+from fedkin.validation import check_method
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How a run goes, whatever its method: see `fedkin config` for every key's meaning."""
-
-    rounds: int = 100
-    seed: int = 0
-    fraction: float = 1.0
-    eval_every: int = 10
-    checkpoint_every: int = 10
-    baseline: bool = True
-    engine: str = "embedded"
-    strategy: str = "auto"
-    block_size: int | None = None
-    threads: int | None = None
-    memory: int | None = None
-    faults: Faults = field(default_factory=Faults)
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "eval_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise FedkinError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 < self.fraction <= 1:
-            raise FedkinError(f"fraction must be above 0 and at most 1, not {self.fraction}")
-
-
-@dataclass
-class Lane:
-    """One method with its own clients' memory, accounts and state."""
-
-    method: Method
-    fed: Federation
-    state: State
-
-    def tensors(self) -> dict[str, Tensor | Chunked]:
-        found: dict[str, Tensor | Chunked] = {"accounts": self.fed.accounts.table}
-        for name, value in vars(self.state).items():
-            if isinstance(value, Tensor):
-                found[f"state.{name}"] = value
-        memory = self.fed.engine.memory.state()  # type: ignore[attr-defined]
-        return found | {f"memory.{name}": value for name, value in memory.items()}
-
-    def numbers(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
-
-    def restore(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        self.fed.accounts.table = tensors["accounts"][:].clone()
-        device = self.fed.problem.device
-        state = {
-            name.removeprefix("state."): _whole(value).to(device)
-            for name, value in tensors.items()
-            if name.startswith("state.")
-        }
-        self.state = State(**state, **numbers)
-        memory = {
-            name.removeprefix("memory."): value
-            for name, value in tensors.items()
-            if name.startswith("memory.")
-        }
-        self.fed.engine.memory.restore(memory)  # type: ignore[attr-defined]
+# in config.toml, of a run that Python started: its data and model are known only there
+BY_PYTHON = "python"
 
 
 @dataclass(frozen=True)
@@ -104,7 +48,8 @@ class Trainer:
     """Advances a method, and local-only training beside it, round by round.
 
     With a folder everything worth keeping is written there as it happens, and
-    `resume` continues exactly where the last checkpoint stands.
+    `resume` continues exactly where the last checkpoint stands. `port` gives each lane
+    its engine where several runs share one.
     """
 
     def __init__(
@@ -113,24 +58,41 @@ class Trainer:
         method: Method,
         settings: Settings | None = None,
         folder: RunFolder | None = None,
+        port: Callable[[str], Engine] | None = None,
     ) -> None:
+        check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
+        self._port = port
         self.settings = settings or Settings()
         self.round, self.stopping = 0, False
-        self.seconds: list[float] = []
+        self._saved_round = 0
+        self._accuracy: float | None = None
+        self._planned = folder.strategy() if folder else {}
+        self._threads: int = self._planned.get("threads") or torch.get_num_threads()
+        self._budget = Budget(parse_size(self.settings.memory))
         self.lanes = {"method": self._lane(method, "method")}
         if self.settings.baseline and not isinstance(method, Local):
             self.lanes["local"] = self._lane(local_like(method), "local")
-        self.metrics: list[dict[str, Any]] = []
-        self.clients: list[dict[str, Any]] = []
         if folder:
             keep_inputs(folder.path, problem)
+        self.metrics: list[dict[str, Any]] = []
+        self.timing: list[dict[str, Any]] = []
+        # one table per evaluation; with a folder they are kept there and not here
+        self.clients: list[dict[str, list[Any]]] = []
 
     def _lane(self, method: Method, name: str) -> Lane:
         s = self.settings
-        spill = self.folder.path / "memory" / name if self.folder else None
-        memory = Memory(self.problem.num_clients, s.memory, spill)
-        engine = make_engine(s.engine, self.problem, s.strategy, s.block_size, s.threads, memory)
+        spill = self.folder.path if self.folder else None
+        memory = Memory(self.problem.num_clients, self._budget, spill)
+        threads = s.threads or self._threads
+        planned = self._planned.get(name, ())
+        engine: Engine = (
+            self._port(name)
+            if self._port
+            else make_engine(
+                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned
+            )
+        )
         fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
         return Lane(method, fed, method.init(fed))
 
@@ -147,36 +109,41 @@ class Trainer:
         while self.round < self.settings.rounds and not self.stopping:
             self.step()
             if on_round:
-                accuracy = self.metrics[-1].get("personal_accuracy") if self.metrics else None
-                on_round(Progress(self.round, self.settings.rounds, accuracy))
-        if self.folder and self.round == self.settings.rounds:
+                on_round(Progress(self.round, self.settings.rounds, self._accuracy))
+        if self.folder and self.round >= self.settings.rounds:
             self._finish(self.folder)
         return Run(self.problem, self)
 
     def step(self) -> None:
         """One round of every lane, evaluated and saved when due."""
-        number = self.round + 1
+        number, seconds = self.round + 1, {}
         for name, lane in self.lanes.items():
+            # requests set this as they need it; a round must not depend on the one before
+            torch.set_num_threads(self._threads)
             start = time.perf_counter()
-            lane.fed.begin_round(number)
-            lane.method.round(lane.fed, lane.state)
-            if name == "method":  # what the baseline beside it takes is not its cost
-                self.seconds.append(time.perf_counter() - start)
+            lane.step(number)
+            seconds[name] = time.perf_counter() - start
         last = number == self.settings.rounds
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
         fed = self.lanes["method"].fed
         self.metrics.append(metrics_row(number, fed, scores))
-        rows = client_rows(number, fed, scores) if scores else []
-        self.clients += rows
+        # what the baseline beside it takes is not the method's cost
+        self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
         self.round = number
-        if self.folder:
-            self._write(self.folder, rows)
-            if last or number % self.settings.checkpoint_every == 0:
-                self.save()
+        if scores:
+            self._accuracy = self.metrics[-1]["personal_accuracy"]
+        clients = client_table(number, fed, scores) if scores else {}
+        if not self.folder:
+            self.clients += [clients] if scores else []
+            return
+        self._write(self.folder, clients)
+        if last or number % self.settings.checkpoint_every == 0:
+            self.save()
 
     def _evaluate(self, number: int) -> dict[str, Scores]:
+        torch.set_num_threads(self._threads)
         lane = self.lanes["method"]
-        models = lane.method.personal(lane.fed, lane.state)
+        models = lane.models(number)
         found = {"personal": score(lane.fed, models)}
         if self.problem.data.validation is not None:
             found["validation"] = score(lane.fed, models, "validation")
@@ -185,63 +152,109 @@ class Trainer:
             found["global"] = score_model(lane.fed, model)
         if "local" in self.lanes:
             alone = self.lanes["local"]
-            found["local"] = score(alone.fed, alone.method.personal(alone.fed, alone.state))
-        bad = torch.isnan(found["personal"].loss) & (found["personal"].examples > 0)
+            found["local"] = score(alone.fed, alone.models(number))
+        bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
         if bool(bad.any()):
             names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
             raise DivergedError(
-                f"training diverged by round {number}: the personal models of {int(bad.sum())} "
-                f"clients ({', '.join(names)}) are not finite; lower the learning rate"
+                f"training diverged by round {number}: the loss of {int(bad.sum())} clients' "
+                f"personal models ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) is not "
+                "finite; lower the learning rate"
             )
         return found
 
     # keeping -------------------------------------------------------------------------
 
-    def _write(self, folder: RunFolder, client_rows: list[dict[str, Any]]) -> None:
+    def _write(self, folder: RunFolder, clients: dict[str, list[Any]]) -> None:
+        self._keep_strategy(folder)
         fed = self.lanes["method"].fed
-        folder.append("metrics.csv", self.metrics[-1:])
-        folder.append("clients.csv", client_rows)
-        folder.append("timing.csv", [{"round": self.round, "seconds": self.seconds[-1]}])
+        folder.append("metrics.csv", {name: [v] for name, v in self.metrics[-1].items()})
+        folder.append("timing.csv", {name: [v] for name, v in self.timing[-1].items()})
+        folder.append("clients.csv", clients)
         for name, value in fed.records.items():
             if isinstance(value, Tensor) and value.dim():
-                numbers = enumerate(value.flatten().tolist())
-                row = {"round": self.round} | {str(i): number for i, number in numbers}
-                folder.append(f"diagnostics/{name}.csv", [row])
+                folder.append(f"diagnostics/{name}.csv", numbers_row(self.round, value))
         if fed.not_finite:
             names = ", ".join(self.problem.data.names[i] for i in fed.not_finite[:10])
             folder.log(f"round {self.round}: answers that are not finite left out: {names}")
 
+    def _choices(self) -> dict[str, Any]:
+        """How the embedded engine computes in each lane, as far as it has been chosen."""
+        engines = {name: lane.fed.engine for name, lane in self.lanes.items()}
+        return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
+
+    def _keep_strategy(self, folder: RunFolder) -> None:
+        """Choices depend on timing, so they are kept before anything that depends on them."""
+        facts = {**self._planned, "threads": self._threads}
+        for name, chosen in self._choices().items():
+            if len(chosen) > len(facts.get(name, ())):
+                facts[name] = chosen
+        if facts != self._planned:
+            folder.keep_strategy(facts)
+            self._planned = facts
+
     def save(self) -> None:
-        """Write a checkpoint of the present round."""
+        """Write a checkpoint of the present round, unless there is one."""
         assert self.folder is not None
-        tensors: dict[str, Tensor | Chunked] = {}
-        numbers: dict[str, dict[str, Any]] = {}
-        for name, lane in self.lanes.items():
-            tensors |= {f"{name}.{key}": value for key, value in lane.tensors().items()}
-            numbers[name] = lane.numbers()
-        checkpoint.save(self.folder.checkpoints, self.round, tensors, numbers)
+        if self._saved_round == self.round:
+            return
+        broken = [name for lane in self.lanes.values() for name in lane.broken()]
+        if broken:
+            raise DivergedError(
+                f"training diverged by round {self.round}, for all clients: the server's "
+                f"'{broken[0]}' is not a number any more; lower the learning rate"
+            )
+        self.folder.sync()
+        tensors, numbers = save_lanes(self.lanes)
+        facts = {"about": self._about(), "numbers": numbers, "choices": self._choices()}
+        checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
+        self._saved_round = self.round
 
     def resume(self) -> list[str]:
-        """Go back to the newest sound checkpoint; tells of damaged ones."""
+        """Go back to the newest sound checkpoint; sentences about damage that was found."""
         assert self.folder is not None
-        found, damaged = checkpoint.latest(self.folder.checkpoints)
-        self.round = found.round if found else 0
+        found, damage = checkpoint.latest(self.folder.checkpoints)
+        if found and found.facts["about"] != self._about():
+            raise FedkinError(
+                f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
+                f"config.toml says {_listed(self._about())}: put config.toml back as it was"
+            )
+        self.round = self._saved_round = found.round if found else 0
         self.folder.cut_back(self.round)
+        for name in ("metrics", "timing"):
+            table = self.folder.table(f"{name}.csv").astype(object)
+            setattr(self, name, table.where(table.notna(), None).to_dict("records"))
+        if len(self.metrics) != self.round:
+            lost = self.round - len(self.metrics)
+            damage.append(f"{self.folder.path / 'metrics.csv'} has lost {lost} of its rows")
         if found:
-            tensors = found.tensors()
-            for name, lane in self.lanes.items():
-                own = {
-                    key.removeprefix(f"{name}."): value
-                    for key, value in tensors.items()
-                    if key.startswith(f"{name}.")
-                }
-                lane.restore(own, found.facts[name])
-        return damaged
+            restore_lanes(self.lanes, found.tensors(), found.facts["numbers"])
+            for name, choices in found.facts["choices"].items():
+                engine = self.lanes[name].fed.engine
+                if isinstance(engine, Embedded):
+                    engine.go_on_with(choices)
+        if damage:
+            again = f"going on after round {self.round}"
+            damage.append(again if found else "no checkpoint is left: starting from round 0 again")
+        return damage
+
+    def _about(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with the run that reads it."""
+        return {
+            "method": self.method.name,
+            "clients": self.problem.num_clients,
+            "parameters": self.problem.size,
+            "baseline": "local" in self.lanes,
+        }
 
     def _finish(self, folder: RunFolder) -> None:
+        if folder.models.exists():  # it appears last, complete
+            return
+        torch.set_num_threads(self._threads)
         lane = self.lanes["method"]
-        save_models(folder.path / "models", lane.fed, lane.method, lane.state)
         write_results(folder.path, lane.method.results(lane.state), self.problem.data)
+        lane.fed.after_round(self.round)
+        save_models(folder.models, lane.fed, lane.method, lane.state)
 
 
 def local_like(method: Method) -> Local:
@@ -255,29 +268,31 @@ def train(
     method: Method | str,
     *,
     folder: str | Path | None = None,
+    resume: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train one model per client and evaluate it on the client's own held-out data.
 
     `method` is a Method or its name; `settings` are those of `Settings` (rounds, seed,
-    fraction, eval_every, engine, ...).
+    fraction, eval_every, engine, ...). With `resume` a run that was stopped goes on in its
+    folder; it needs the same problem, method and settings again.
     """
     chosen = get_method(method)() if isinstance(method, str) else method
-    kept = RunFolder.create(Path(folder), f'method = "{chosen.name}"\n') if folder else None
-    return Trainer(problem, chosen, make_settings(settings), kept).run(on_round)
+    checked, kept = make_settings(settings), None
+    if resume and not folder:
+        raise FedkinError("resume needs the folder of the run that is to go on")
+    if folder and resume:
+        kept = RunFolder.open(Path(folder))
+    elif folder:
+        about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
+        kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
+    trainer = Trainer(problem, chosen, checked, kept)
+    if kept and resume:
+        for sentence in trainer.resume():
+            kept.log(sentence)
+    return trainer.run(on_round)
 
 
-def make_settings(values: Mapping[str, Any]) -> Settings:
-    """Settings by name; an unknown one is answered with the nearest."""
-    names = [f.name for f in fields(Settings)]
-    for name in values:
-        if name not in names:
-            raise unknown("setting", name, names)
-    return Settings(**values)
-
-
-def _whole(value: Any) -> Tensor:
-    """A tensor read in full from a lazy slice of a file."""
-    tensor: Tensor = value[:] if value.get_shape() else value[...]
-    return tensor
+def _listed(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())

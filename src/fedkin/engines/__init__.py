@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fedkin.engines.embedded import Embedded
+from fedkin.engines.embedded import Choices, Embedded
 from fedkin.engines.strategy import Strategy
 from fedkin.engines.wire import Wire
 from fedkin.errors import unknown
 from fedkin.memory import Memory
 from fedkin.problem import Problem
 
-__all__ = ["ENGINES", "Embedded", "Strategy", "Wire", "make_engine"]
+__all__ = ["ENGINES", "Choices", "Embedded", "Strategy", "Wire", "make_engine"]
 
 ENGINES = ("embedded", "wire")
 
@@ -21,10 +21,11 @@ def make_engine(
     block_size: int | None = None,
     threads: int | None = None,
     memory: Memory | None = None,
+    planned: Choices = (),
 ) -> Embedded | Wire:
     """An engine by name."""
     if name == "embedded":
-        return Embedded(problem, strategy, block_size, threads, memory)
+        return Embedded(problem, strategy, block_size, threads, memory, planned)
     if name == "wire":
         return Wire(problem, memory)
     raise unknown("engine", name, ENGINES)

@@ -93,24 +93,16 @@ class Embedded:
         order = self._order(ask.at)
         # batch norm would see the padding that clients of different sizes need in a block
         blocks = order.split(1 if self.problem.batch_norm else strategy.block)
-        before = torch.get_num_threads()
         torch.set_num_threads(strategy.inner)
-        try:
-            if strategy.workers == 1 or len(blocks) == 1:
-                yield from (self._work(ask, kernel, positions) for positions in blocks)
-            else:
-                yield from self._in_threads(ask, kernel, blocks, strategy.workers)
-        finally:  # the server's own sums must not depend on which request came last
-            torch.set_num_threads(before)
-
-    def _in_threads(
-        self, ask: Ask, kernel: Kernel, blocks: Sequence[Tensor], workers: int
-    ) -> Iterator[Block]:
-        pool = self._pool(workers)
+        if strategy.workers == 1 or len(blocks) == 1:
+            for positions in blocks:
+                yield self._work(ask, kernel, positions)
+            return
+        pool = self._pool(strategy.workers)
         waiting: deque[Future[Block]] = deque()
         for positions in blocks:
             waiting.append(pool.submit(self._work, ask, kernel, positions))
-            if len(waiting) > 2 * workers:
+            if len(waiting) > 2 * strategy.workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -23,7 +23,7 @@ from fedkin.engines.embedded import Embedded
 from fedkin.federation import Ask, Block
 from fedkin.memory import Memory, RamTable
 from fedkin.problem import Part, Problem
-from fedkin.tensors import Chunked
+from fedkin.tensors import Chunked, Stored
 from fedkin.variants import PLAIN
 
 
@@ -97,7 +97,7 @@ class MemorySlice(Memory):
                 found[f"{name}.values"] = table.values[own]
         return found
 
-    def restore(self, saved: Mapping[str, Tensor]) -> None:
+    def restore(self, saved: Mapping[str, Stored]) -> None:
         for key in saved:
             name, _, field = key.rpartition(".")
             if field == "values":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.errors import FedkinError
-from fedkin.tensors import Chunked, open_tensors, sha256, write_tensors
+from fedkin.tensors import Chunked, Stored, open_tensors, sha256, sync, write_tensors
 
 KEEP = 2
+TENSORS, FACTS = "tensors.safetensors", "facts.json"
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,9 @@ class Checkpoint:
     path: Path
     facts: dict[str, Any]
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """All tensors by name; large ones are sliced from the file piece by piece."""
-        file = open_tensors(self.path / "tensors.safetensors")
-        return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    def tensors(self) -> dict[str, Stored]:
+        """All tensors by name, each read from the file when sliced."""
+        return open_tensors(self.path / TENSORS)
 
 
 def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], facts: Any) -> None:
@@ -41,21 +40,21 @@ def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], fac
     final, work = folder / f"round-{number:08d}", folder / f".writing-{number:08d}"
     work.mkdir()
     try:
-        digest = write_tensors(work / "tensors.safetensors", tensors)
+        digest = write_tensors(work / TENSORS, tensors)
         body = {"round": number, "sha256": digest, "facts": facts}
-        text = json.dumps({**body, "own_sha256": _digest(body)})
-        with (work / "facts.json").open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if final.exists():
+        (work / FACTS).write_text(json.dumps({**body, "own_sha256": _digest(body)}), "utf-8")
+        for path in (work / TENSORS, work / FACTS, work):
+            sync(path)
+        if final.exists():  # a damaged one: a sound one is never written twice
             shutil.rmtree(final)
         work.rename(final)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    _sync(folder)
-    for old in sorted(folder.glob("round-*"))[:-KEEP]:
-        shutil.rmtree(old)
+    sync(folder)
+    # those of later rounds are damaged ones that were passed over
+    sound = [path for path in sorted(folder.glob("round-*")) if path <= final]
+    for path in set(folder.glob("round-*")) - set(sound[-KEEP:]):
+        shutil.rmtree(path)
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -71,25 +70,20 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def _read(path: Path) -> Checkpoint:
     try:
-        body = json.loads((path / "facts.json").read_text(encoding="utf-8"))
+        body = json.loads((path / FACTS).read_text(encoding="utf-8"))
         own = body.pop("own_sha256")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise FedkinError(f"checkpoint {path} is damaged: facts.json: {error}") from None
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise FedkinError(f"checkpoint {path} is damaged: {FACTS}: {error}") from None
     if own != _digest(body):
-        raise FedkinError(f"checkpoint {path} is damaged: facts.json was changed")
-    tensors = path / "tensors.safetensors"
-    if not tensors.exists() or sha256(tensors) != body["sha256"]:
-        raise FedkinError(f"checkpoint {path} is damaged: tensors.safetensors was changed or cut")
+        raise FedkinError(f"checkpoint {path} is damaged: {FACTS} was changed")
+    try:
+        found = sha256(path / TENSORS)
+    except OSError as error:
+        raise FedkinError(f"checkpoint {path} is damaged: {TENSORS}: {error.strerror}") from None
+    if found != body["sha256"]:
+        raise FedkinError(f"checkpoint {path} is damaged: {TENSORS} was changed or cut")
     return Checkpoint(body["round"], path, body["facts"])
 
 
 def _digest(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

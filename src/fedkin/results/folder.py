@@ -5,13 +5,19 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+import pandas as pd
+
 from fedkin.errors import FedkinError
-from fedkin.tensors import write_text
+from fedkin.tensors import sync, write_text
+
+STRATEGY = "strategy.json"
 
 
 class RunFolder:
@@ -20,11 +26,13 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = self._take_lock()
+        self._columns: dict[str, list[str]] = {}
+        self._unsynced: set[Path] = set()
 
     @classmethod
     def create(cls, path: Path, config: str) -> RunFolder:
         """A new folder; an existing run is never overwritten."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or _has_content(path)):
             raise FedkinError(
                 f"{path} already exists: choose another --out, "
                 f"or continue it with `fedkin resume {path}`"
@@ -57,6 +65,10 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoint"
 
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
     def config(self) -> str:
         return (self.path / "config.toml").read_text(encoding="utf-8")
 
@@ -65,34 +77,105 @@ class RunFolder:
         with (self.path / "log.txt").open("a", encoding="utf-8") as file:
             file.write(f"{stamp} {text}\n")
 
-    def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows to a csv file; its columns are those of the first row ever written."""
+    # tables ----------------------------------------------------------------------------
+
+    def append(self, name: str, table: Mapping[str, Sequence[Any]]) -> None:
+        """Add rows, given by column, to a csv file.
+
+        A column that is new since the last time is empty in the rows before.
+        """
         path = self.path / name
-        rows = list(rows)
+        rows = list(zip(*table.values(), strict=True))
         if not rows:
             return
         path.parent.mkdir(exist_ok=True)
+        columns = self._header(name)
+        if not set(table) <= set(columns):
+            columns = self._columns[name] = list(dict.fromkeys([*columns, *table]))
+            _set_header(path, columns)
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n", extrasaction="ignore")
-        if not path.exists():
-            writer.writeheader()
-        writer.writerows(rows)
-        with path.open("a", encoding="utf-8") as file:
+        places = [columns.index(column) for column in table]
+        writer = csv.writer(text, lineterminator="\n")
+        for row in rows:
+            full: list[Any] = [None] * len(columns)
+            for place, value in zip(places, row, strict=True):
+                full[place] = value
+            writer.writerow(full)
+        with path.open("a", encoding="utf-8", newline="") as file:
             file.write(text.getvalue())
+        self._unsynced.add(path)
+
+    def _header(self, name: str) -> list[str]:
+        path = self.path / name
+        if name not in self._columns:
+            self._columns[name] = []
+            if path.exists():
+                with path.open(encoding="utf-8", newline="") as file:
+                    self._columns[name] = next(csv.reader(file), [])
+        return self._columns[name]
+
+    def sync(self) -> None:
+        """Flush the tables to disk, so that a checkpoint never knows more rounds than they do."""
+        for path in self._unsynced:
+            sync(path)
+        self._unsynced.clear()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A csv file of this folder with its numbers as they were written."""
+        return read_table(self.path / name)
 
     def cut_back(self, last_round: int) -> None:
-        """Drop csv rows of rounds after a checkpoint's, and a line cut short by a crash."""
+        """Drop csv rows of rounds after a checkpoint's, and a row cut short by a crash."""
+        self._columns.clear()
         for path in [*self.path.glob("*.csv"), *self.path.glob("diagnostics/*.csv")]:
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            if not lines or not lines[0].startswith("round,"):
+            rows = _rows_by_round(path)
+            header, end = next(rows, (None, 0))
+            if header is None:  # a table of results, which is written whole
                 continue
-            kept = [lines[0]] + [
-                line
-                for line in lines[1:]
-                if line.endswith("\n") and int(line.partition(",")[0]) <= last_round
-            ]
-            if kept != lines:
-                write_text(path, "".join(kept)) if len(kept) > 1 else path.unlink()
+            start = end
+            for number, after in rows:
+                if number is None or number > last_round:
+                    break
+                end = after
+            if end == start:
+                path.unlink()
+            elif end < path.stat().st_size:
+                os.truncate(path, end)
+
+    # how the engine computed -------------------------------------------------------------
+
+    def strategy(self) -> dict[str, Any]:
+        """What `keep_strategy` wrote; nothing before it did."""
+        path = self.path / STRATEGY
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise FedkinError(
+                f"{path} is damaged: remove it and the engine will choose again how to compute, "
+                "with the same numbers but for rounding"
+            ) from None
+        return found
+
+    def keep_strategy(self, facts: Mapping[str, Any]) -> None:
+        """Remember how the engine computes, so that a resumed run rounds as it did before."""
+        write_text(self.path / STRATEGY, json.dumps(facts, indent=1) + "\n")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A csv file of a run folder; client names stay as they are, empty means not known."""
+    try:
+        return pd.read_csv(
+            path,
+            dtype={"client": str},
+            keep_default_na=False,
+            na_values=[""],
+        )
+    except FileNotFoundError:
+        return pd.DataFrame()
+    except ValueError as error:  # pandas' own errors are ValueErrors, and so is bad UTF-8
+        raise FedkinError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def next_folder(parent: Path, name: str) -> Path:
@@ -101,3 +184,53 @@ def next_folder(parent: Path, name: str) -> Path:
     while (parent / f"{name}-{number:03d}").exists():
         number += 1
     return parent / f"{name}-{number:03d}"
+
+
+def _has_content(path: Path) -> bool:
+    """Whether there is more than what a process killed at once would leave."""
+    return any(not child.name.startswith(".") for child in path.iterdir())
+
+
+def _set_header(path: Path, columns: Sequence[str]) -> None:
+    """Give a csv file these columns: its own, and more."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.reader(file)
+            next(rows, None)
+            writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in rows)
+    write_text(path, text.getvalue())
+
+
+def _rows_by_round(path: Path) -> Iterator[tuple[int | None, int]]:
+    """Each whole row's round and where it ends in the file; the header first, as round 0.
+
+    The round is None for a row that is damaged or cut short, and for the header of a table
+    that does not go by rounds; nothing comes after it.
+    """
+    end, whole = 0, True
+    with path.open("rb") as file:
+
+        def lines() -> Iterator[str]:
+            nonlocal end, whole
+            for line in file:
+                end, whole = end + len(line), line.endswith(b"\n")
+                yield line.decode("utf-8", "replace")
+
+        reader, first = csv.reader(lines()), True
+        while True:
+            try:
+                row = next(reader)
+                number = 0 if first and row[0] == "round" else int(row[0])
+            except StopIteration:
+                return
+            except (csv.Error, ValueError, IndexError):
+                yield None, end
+                return
+            if not whole:
+                yield None, end
+                return
+            yield number, end
+            first = False

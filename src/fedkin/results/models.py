@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from torch import Tensor
 from fedkin.errors import FedkinError
 from fedkin.federation import parts
 from fedkin.layout import Layout
-from fedkin.tensors import Chunked, open_tensors, write_tensors
+from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
 from fedkin.variants import Variant
 
 if TYPE_CHECKING:
@@ -27,24 +28,31 @@ MANY = 200
 
 
 def save_models(folder: Path, fed: Federation, method: Method, state: State) -> None:
-    """Write every personal model, and the global one where there is one."""
-    folder.mkdir(exist_ok=True)
+    """Write every personal model, and the global one where there is one.
+
+    The folder appears complete; where it is killed before, it does not appear.
+    """
+    work = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
     names = fed.problem.data.names
     for ask in parts(method.personal(fed, state)):
         layout = fed.problem.variant(ask.variant).layout
         facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
         if fed.size > MANY:
             rows = Chunked((len(ask.at), layout.size), fed.problem.dtype, models_of(fed, ask))
-            path = folder / stacked_name(ask.variant.rate)
+            path = work / stacked_name(ask.variant.rate)
             write_tensors(path, {"clients": ask.at, "models": rows}, facts)
             continue
         models = torch.cat(list(models_of(fed, ask)))
         for client, model in zip(ask.at.tolist(), models, strict=True):
             about = {"client": names[client], "rate": str(ask.variant.rate)}
-            write_tensors(folder / file_name(client, names[client]), named(layout, model), about)
+            write_tensors(work / file_name(client, names[client]), named(layout, model), about)
     shared = method.global_model(state)
     if shared is not None:
-        write_tensors(folder / "global.safetensors", named(fed.problem.layout, shared))
+        write_tensors(work / "global.safetensors", named(fed.problem.layout, shared))
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
 
 
 def models_of(fed: Federation, ask: Ask) -> Iterator[Tensor]:
@@ -62,18 +70,30 @@ def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[
     """One client's personal model as a vector, and the form of the problem it is a model of."""
     for path in sorted(folder.glob("personal-rate*.safetensors")):
         stacked = open_tensors(path)
-        place = (stacked.get_tensor("clients") == client).nonzero().flatten().tolist()
+        if set(stacked) != {"clients", "models"}:
+            raise FedkinError(f"{path} does not hold clients' models")
+        place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
         if place:
-            rows: Tensor = stacked.get_slice("models")[place[0] : place[0] + 1]
-            rate = float(path.stem.removeprefix("personal-rate"))
-            return problem.variant(Variant(rate)), rows[0]
+            small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
+            _same(path, stacked["models"].shape[1:], (small.size,))
+            return small, stacked["models"][place[0] : place[0] + 1][0]
     path = folder / file_name(client, name)
-    file = open_tensors(path)
-    small = problem.variant(Variant(float(file.metadata()["rate"])))
-    slots = small.layout.slots
-    if set(file.keys()) != {slot.name for slot in slots}:
+    small = _variant(problem, path, read_facts(path).get("rate", ""))
+    slots, file = small.layout.slots, open_tensors(path)
+    _same(path, {k: v.shape for k, v in file.items()}, {slot.name: slot.shape for slot in slots})
+    return small, small.layout.join({slot.name: file[slot.name][:][None] for slot in slots})[0]
+
+
+def _variant(problem: Problem, path: Path, rate: str) -> Problem:
+    try:
+        return problem.variant(Variant(float(rate)))
+    except ValueError:
+        raise FedkinError(f"{path} is not a client's model: it does not say its rate") from None
+
+
+def _same(path: Path, found: object, expected: object) -> None:
+    if found != expected:
         raise FedkinError(f"{path} holds another model than the run's config.toml describes")
-    return small, small.layout.join({s.name: file.get_tensor(s.name)[None] for s in slots})[0]
 
 
 def stacked_name(rate: float) -> str:

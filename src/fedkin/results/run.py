@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedkin.errors import FedkinError, unknown
 from fedkin.federation import parts
 from fedkin.problem import Problem
-from fedkin.results.models import models_of
+from fedkin.results.folder import read_table
 
 if TYPE_CHECKING:
     from fedkin.training import Trainer
@@ -45,6 +45,27 @@ class PersonalModels(Mapping[int | str, nn.Module]):
         return len(self.models)
 
 
+class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
+    """Each client's model and the form of the problem it is a model of, made when asked for."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._lane, self._problem = trainer.lanes["method"], trainer.problem
+        self._asks = parts(self._lane.models(trainer.round))
+        numbers = [(ask, at) for ask in self._asks for at in enumerate(ask.at.tolist())]
+        self._places = {client: (ask, position) for ask, (position, client) in numbers}
+
+    def __getitem__(self, client: int) -> tuple[Problem, Tensor]:
+        ask, position = self._places[client]
+        model = self._lane.fed.look(ask.rows(torch.tensor([position])))["model"]
+        return self._problem.variant(ask.variant), model[0]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 class Run:
     """What a training gave: `metrics`, `clients`, `personal`, `mixing`."""
 
@@ -60,7 +81,15 @@ class Run:
     @property
     def clients(self) -> pd.DataFrame:
         """One row per client and evaluation."""
-        return pd.DataFrame(self.trainer.clients)
+        if self.folder:
+            return read_table(self.folder / "clients.csv")
+        tables = [pd.DataFrame(table) for table in self.trainer.clients]
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    @property
+    def timing(self) -> pd.DataFrame:
+        """Seconds of every round."""
+        return pd.DataFrame(self.trainer.timing)
 
     @property
     def accuracy(self) -> float:
@@ -70,13 +99,7 @@ class Run:
     @property
     def personal(self) -> PersonalModels:
         """Every client's own model."""
-        lane = self.trainer.lanes["method"]
-        models: dict[int, tuple[Problem, Tensor]] = {}
-        for ask in parts(lane.method.personal(lane.fed, lane.state)):
-            own_size = self.problem.variant(ask.variant)
-            rows = torch.cat(list(models_of(lane.fed, ask)))
-            models |= {i: (own_size, v) for i, v in zip(ask.at.tolist(), rows, strict=True)}
-        return PersonalModels(self.problem, models)
+        return PersonalModels(self.problem, LiveModels(self.trainer))
 
     @property
     def mixing(self) -> Tensor | None:

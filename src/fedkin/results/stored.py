@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedkin.config import ModelConfig, validated
+from fedkin.config import ModelConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.losses import LOSSES
@@ -19,6 +19,7 @@ from fedkin.results.groups import Records
 from fedkin.results.inputs import Inputs
 from fedkin.results.models import load_model
 from fedkin.results.run import PersonalModels
+from fedkin.validation import validated
 
 
 class StoredRun(Records):

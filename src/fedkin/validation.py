@@ -1,0 +1,58 @@
+"""Checks of what users write, answered with one sentence about the first thing wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from fedkin.errors import FedkinError, unknown
+from fedkin.methods import Method
+
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+Table = TypeVar("Table", bound=BaseModel)
+
+
+def validated(table: type[Table], values: Mapping[str, Any], where: str) -> Table:
+    """values as a table, or one sentence about the first thing wrong with them."""
+    try:
+        return table.model_validate(dict(values))
+    except ValidationError as error:
+        raise _sentence(table, error, where) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedkinError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        table: Any = model
+        for part in path[:-1]:
+            table = table.model_fields[part].annotation
+        return FedkinError(f"{where}: {unknown('key', path[-1], table.model_fields)}")
+    key, shown = ".".join(path), repr(first.get("input"))[:60]
+    if first["type"] == "literal_error":
+        choices = re.findall(r"'([^']+)'", first["ctx"]["expected"])
+        return FedkinError(f"{where}: {unknown(key, first['input'], choices)}")
+    reason = re.sub(r"^(Value error, |Input )", "", first["msg"])
+    reason = reason.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+    return FedkinError(f"{where}: {key} {reason[:1].lower()}{reason[1:]}, but it is {shown}")
+
+
+def options_model(cls: type[Method]) -> type[BaseModel]:
+    """A method's dataclass fields as a checked table."""
+    hints = get_type_hints(cls, include_extras=True)
+    columns: dict[str, Any] = {}
+    for f in fields(cls):
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        columns[f.name] = (hints[f.name], ... if default is MISSING else default)
+    own = ConfigDict(**STRICT, arbitrary_types_allowed=True)
+    return create_model(cls.__name__, __config__=own, **columns)
+
+
+def check_method(method: Method) -> None:
+    """Refuse a method whose numbers make no sense."""
+    values = {f.name: getattr(method, f.name) for f in fields(method)}
+    validated(options_model(type(method)), values, f"method '{method.name}'")
