@@ -82,8 +82,8 @@ class Convolution(Layer):
         biases = None if self.bias is None else self.bias.view(v)
         inputs, kernels, outputs = [], [], []
         for i in range(len(v)):
-            inputs.append(x[i].contiguous(memory_format=torch.channels_last))
-            kernels.append(filters[i].contiguous(memory_format=torch.channels_last))
+            inputs.append(_channels_last(x[i]))
+            kernels.append(_channels_last(filters[i]))
             outputs.append(
                 F.conv2d(
                     inputs[i], kernels[i], None if biases is None else biases[i],
@@ -165,6 +165,18 @@ def _pair(value: Any) -> list[int]:
     return [value, value] if isinstance(value, int) else list(value)
 
 
+def _channels_last(images: Tensor) -> Tensor:
+    """In channels-last order, also in name where there is one channel and the orders coincide.
+
+    Otherwise a convolution of grey images answers in the other order, which makes
+    pooling seven times slower.
+    """
+    if images.shape[1] == 1:
+        height, width = images.shape[2:]
+        return images.contiguous().as_strided(images.shape, (height * width, 1, width, 1))
+    return images.contiguous(memory_format=torch.channels_last)
+
+
 def _rows(tensors: list[Tensor]) -> Tensor:
     """Stack rows; a single row keeps its memory and its channels-last order."""
     return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
@@ -181,6 +193,14 @@ _LAYERS: dict[type[nn.Module], Callable[[Any, dict[str, Slot]], Layer]] = {
 }
 
 
+def _pool_first(chain: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """ReLU and max pooling commute; after pooling there is less left for ReLU to do."""
+    for i in range(len(chain) - 1):
+        if type(chain[i][1]) is nn.ReLU and type(chain[i + 1][1]) is nn.MaxPool2d:
+            chain[i], chain[i + 1] = chain[i + 1], chain[i]
+    return chain
+
+
 def _chain(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     if type(module) is nn.Sequential:
         for name, child in module.named_children():
@@ -195,7 +215,7 @@ class Native:
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
         self.layers: list[Layer] = []
-        for prefix, module in _chain(spec.module, ""):
+        for prefix, module in _pool_first(list(_chain(spec.module, ""))):
             if type(module) not in _LAYERS:
                 raise UnsupportedLayerError(type(module).__name__)
             own = {

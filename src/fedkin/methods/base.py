@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from fedkin.client import Client
@@ -65,8 +66,14 @@ class LocalWork(Method):
 
 def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
     """y <- y - lr*g_i(y), as often as the work says."""
-    result: Tensor = client.repeat(client.steps(**work), lambda y: y - lr * client.grad(y), y)
+    steps = client.steps(**work)
+    result: Tensor = client.repeat(steps, lambda y: descend(y, lr, client.grad(y)), y)
     return result
+
+
+def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
+    """y - lr*g in one pass over memory, for a number or a column lr."""
+    return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)
 
 
 def use(client: Client, model: Tensor) -> dict[str, Tensor]:
