@@ -65,7 +65,7 @@ class Trainer:
         self._port = port
         self.settings = settings or Settings()
         self.round, self.stopping = 0, False
-        self._saved_round = 0
+        self.saved_round = 0
         self._accuracy: float | None = None
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
@@ -90,7 +90,7 @@ class Trainer:
             self._port(name)
             if self._port
             else make_engine(
-                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned
+                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned, s.rounds
             )
         )
         fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
@@ -196,7 +196,7 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the present round, unless there is one."""
         assert self.folder is not None
-        if self._saved_round == self.round:
+        if self.saved_round == self.round:
             return
         broken = [name for lane in self.lanes.values() for name in lane.broken()]
         if broken:
@@ -208,7 +208,7 @@ class Trainer:
         tensors, numbers = save_lanes(self.lanes)
         facts = {"about": self._about(), "numbers": numbers, "choices": self._choices()}
         checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
-        self._saved_round = self.round
+        self.saved_round = self.round
 
     def resume(self) -> list[str]:
         """Go back to the newest sound checkpoint; sentences about damage that was found."""
@@ -219,7 +219,7 @@ class Trainer:
                 f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
                 f"config.toml says {_listed(self._about())}: put config.toml back as it was"
             )
-        self.round = self._saved_round = found.round if found else 0
+        self.round = self.saved_round = found.round if found else 0
         self.folder.cut_back(self.round)
         for name in ("metrics", "timing"):
             table = self.folder.table(f"{name}.csv").astype(object)

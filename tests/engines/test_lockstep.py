@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.helpers import blobs, personal_models
-from tests.test_common_checks import every_method, make
 from torch import Tensor
 
 from fedkin.engines import Embedded
@@ -14,13 +12,15 @@ from fedkin.federation import Federation
 from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
+from tests.helpers import blobs, personal_models
+from tests.test_common_checks import every_method, make
 
 ROUNDS = 3
 
 
 def problem(seed: int, batch_size: int = 6) -> Problem:
-    model = build("mlp:8", (5,), 3, seed)
-    return Problem(model, blobs(4, samples=20, seed=seed), batch_size=batch_size, dtype=torch.float64)
+    model, data = build("mlp:8", (5,), 3, seed), blobs(4, samples=20, seed=seed)
+    return Problem(model, data, batch_size=batch_size, dtype=torch.float64)
 
 
 def alone(method: Method, p: Problem, seed: int) -> tuple[Tensor, Tensor]:
@@ -91,9 +91,8 @@ def test_one_run_failing_leaves_the_others_to_finish() -> None:
     errors = meeting.together([lambda: live(0), lambda: live(1)])
     assert isinstance(errors[0], ValueError)
     assert errors[1] is None
-    torch.testing.assert_close(
-        done[0], finish(make("fedavg"), Federation(problems[1], Embedded(problems[1], "stacked"), 1))[0]
-    )
+    alone = Federation(problems[1], Embedded(problems[1], "stacked"), 1)
+    torch.testing.assert_close(done[0], finish(make("fedavg"), alone)[0])
 
 
 def test_problems_that_differ_in_kind_are_not_merged() -> None:

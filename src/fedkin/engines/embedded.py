@@ -17,9 +17,13 @@ from fedkin.client import Client
 from fedkin.engines.strategy import Strategy, candidates, named
 from fedkin.federation import Ask, Block
 from fedkin.kernels import Kernel
+from fedkin.kernels.compiled import compiler_at_hand
 from fedkin.memory import Memory
 from fedkin.problem import Problem
 from fedkin.variants import PLAIN, Variant, memory_of
+
+# seconds of gradients left to do above which ten seconds of compiling may pay
+WORTH_COMPILING = 120.0
 
 # for each form of the problem its facts and its strategy, as json can carry them
 Choices = Sequence[Mapping[str, Any]]
@@ -30,6 +34,7 @@ class Embedded:
 
     `strategy` is `auto` (time the candidates on the first request that takes gradients,
     keep the fastest) or one of the names in `strategy.py`; `chosen` tells which it is.
+    `rounds` tells how long the run will be: a long one may be worth compiling for.
     `planned` are the `choices` of an earlier run, to be repeated to the last bit: they are
     taken at the same moments, without timing.
     """
@@ -42,8 +47,9 @@ class Embedded:
         threads: int | None = None,
         memory: Memory | None = None,
         planned: Choices = (),
+        rounds: int = 1,
     ) -> None:
-        self.problem, self._planned = problem, planned
+        self.problem, self._planned, self._rounds = problem, planned, rounds
         self.threads = threads or torch.get_num_threads()
         self.memory = memory or Memory(problem.num_clients)
         self.chosen: Strategy | None = None
@@ -134,23 +140,32 @@ class Embedded:
     def _fastest(self, ask: Ask) -> Strategy | None:
         """Time the candidates on the first clients of a real request, keeping nothing."""
         planned = dict(map(_choice, self._planned)).get(self._variant)
-        options = self._candidates(len(ask.at))
         trial = replace(ask, remember=False)
-        seconds = {}
-        for strategy in options:
-            count = min(len(ask.at), 2 * strategy.block * strategy.workers)
-            part = trial.rows(torch.arange(count))
-            best = np.inf
-            for _ in range(2):
-                start = time.perf_counter()
-                blocks = list(self._run(part, strategy))
-                best = min(best, time.perf_counter() - start)
-                if not sum(int(block.gradients.sum()) for block in blocks):
-                    return None
-                if planned is not None:
-                    return planned
-            seconds[strategy] = best / count
-        return min(seconds, key=lambda strategy: seconds[strategy])
+        seconds: dict[Strategy, float] = {}
+        for strategy in self._candidates(len(ask.at)):
+            spent = self._time(trial, strategy, planned is None)
+            if spent is None or planned is not None:
+                return planned if spent is not None else None
+            seconds[strategy] = spent
+        best = min(seconds, key=lambda strategy: seconds[strategy])
+        if seconds[best] * len(ask.at) * self._rounds > WORTH_COMPILING and compiler_at_hand():
+            compiled = Strategy("compiled", best.block, 1, self.threads)
+            spent = self._time(trial, compiled, True)
+            if spent is not None and spent < seconds[best]:
+                return compiled
+        return best
+
+    def _time(self, trial: Ask, strategy: Strategy, again: bool) -> float | None:
+        """Seconds per client, the better of two tries; None if no gradients were taken."""
+        count = min(len(trial.at), 2 * strategy.block * strategy.workers)
+        part, best = trial.rows(torch.arange(count)), np.inf
+        for _ in range(2 if again else 1):
+            start = time.perf_counter()
+            blocks = list(self._run(part, strategy))
+            best = min(best, time.perf_counter() - start)
+            if not sum(int(block.gradients.sum()) for block in blocks):
+                return None
+        return best / count
 
     def _kernel(self, name: str) -> Kernel:
         if name not in self._kernels:

@@ -12,6 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedkin.errors import unknown
+from fedkin.kernels.compiled import Compiled
 from fedkin.kernels.functional import OneByOne, Stacked
 from fedkin.kernels.native import Native, UnsupportedLayerError
 from fedkin.kernels.spec import ModelSpec
@@ -45,6 +46,7 @@ KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {
     "native": Native,
     "vmap": Stacked,
     "autograd": OneByOne,
+    "compiled": Compiled,
 }
 
 

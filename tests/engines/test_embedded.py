@@ -1,0 +1,72 @@
+"""The embedded engine's strategies, and how it chooses one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedkin.engines import Embedded, Strategy
+from fedkin.engines.strategy import candidates, named
+from fedkin.errors import FedkinError
+from fedkin.federation import Federation
+from fedkin.kernels.compiled import compiler_at_hand
+from fedkin.methods import FedAvg, Local
+from fedkin.models import build
+from fedkin.problem import Problem
+from tests.helpers import blobs, run
+
+
+def problem(model: str = "mlp:8") -> Problem:
+    shape = (1, 8, 8) if model.startswith("cnn") else (5,)
+    data = blobs(clients=6, dimension=64 if len(shape) == 3 else 5, shape=shape)
+    return Problem(build(model, shape, 3, 1), data)
+
+
+def test_a_strategy_is_read_back_from_its_name() -> None:
+    strategy = Strategy("native", 8, 2, 1)
+    assert Strategy.parse(str(strategy)) == strategy
+
+
+@pytest.mark.parametrize("text", ["native:8", "native:0:1x1", "nativ:8:1x1", "fast", "native:8:1"])
+def test_a_strategy_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(FedkinError):
+        named(text, problem(), 6, 2, None)
+
+
+def test_auto_settles_on_a_candidate_at_the_first_gradients_and_keeps_it() -> None:
+    p = problem()
+    engine = Embedded(p, "auto", threads=2)
+    fed, method = Federation(p, engine), FedAvg()
+    state = method.init(fed)
+    fed.look(method.personal(fed, state))
+    assert engine.chosen is None
+    method.round(fed, state)
+    chosen = engine.chosen
+    assert chosen in candidates(p, 6, 2)
+    method.round(fed, state)
+    assert engine.chosen == chosen
+
+
+def test_choosing_leaves_no_trace_in_memory_or_accounts() -> None:
+    p = problem()
+    states = []
+    for strategy in ("auto", "native:6:1x1"):
+        fed = Federation(p, Embedded(p, strategy, threads=1))
+        run(Local(lr=0.1), fed, 2)
+        states.append((fed.engine.memory.tables["v"].values, fed.accounts.table))
+    torch.testing.assert_close(states[0][0], states[1][0], rtol=0, atol=1e-5)
+    assert torch.equal(states[0][1], states[1][1])
+
+
+def test_convolutions_are_offered_one_client_per_core() -> None:
+    assert Strategy("native", 1, 2) in candidates(problem("cnn:2,3,8"), 6, 2)
+
+
+@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler here")
+def test_compiled_gradients_equal_the_others() -> None:
+    p = Problem(problem().module(problem().initial[0]), problem().data, dtype=torch.float64)
+    results = [
+        run(FedAvg(lr=0.1, local_steps=2), Federation(p, Embedded(p, s, threads=1)), 1).x
+        for s in ("compiled", "stacked")
+    ]
+    torch.testing.assert_close(*results, rtol=0, atol=1e-10)
