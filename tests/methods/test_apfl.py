@@ -4,7 +4,7 @@ import torch
 
 from fedkin.methods import APFL, FedAvg, Local
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import GRADIENTS, XS, YS, column
+from tests.methods.truth import GRADIENTS, ROUNDING, XS, YS, column
 
 SMALL_BATCHES = {"batch_size": 3, "reshuffle": False}
 
@@ -57,7 +57,7 @@ def test_all_own_is_local_training():
     a, b = (federation(least_squares(**SMALL_BATCHES), fraction=0.5) for _ in range(2))
     ours = personal_models(method, a, run(method, a, 6))
     theirs = personal_models(alone, b, run(alone, b, 6))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    torch.testing.assert_close(ours, theirs, **ROUNDING)
 
 
 def test_nothing_own_is_fedavg():
@@ -65,4 +65,4 @@ def test_nothing_own_is_fedavg():
     a, b = (federation(least_squares(**SMALL_BATCHES), fraction=0.5) for _ in range(2))
     ours = personal_models(method, a, run(method, a, 6))
     theirs = personal_models(fedavg, b, run(fedavg, b, 6))
-    torch.testing.assert_close(ours, theirs.expand(4, 3), rtol=0, atol=0)
+    torch.testing.assert_close(ours, theirs.expand(4, 3), **ROUNDING)

@@ -4,7 +4,7 @@ import torch
 
 from fedkin.methods import Ditto, FedAvg, Local
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import GRADIENTS, XS, YS, column
+from tests.methods.truth import GRADIENTS, ROUNDING, XS, YS, column
 
 SMALL_BATCHES = {"batch_size": 3, "reshuffle": False}
 
@@ -29,14 +29,14 @@ def test_without_pull_the_personal_models_are_those_of_local_training():
     a, b = (federation(least_squares(**SMALL_BATCHES), fraction=0.5) for _ in range(2))
     first, second = run(ditto, a, 6), run(alone, b, 6)
     ours, theirs = personal_models(ditto, a, first), personal_models(alone, b, second)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    torch.testing.assert_close(ours, theirs, **ROUNDING)
 
 
 def test_the_global_model_is_that_of_fedavg_whatever_the_pull():
     a, b = (federation(least_squares(**SMALL_BATCHES)) for _ in range(2))
     ditto, fedavg = Ditto(lr=0.05, lam=2.0), FedAvg(lr=0.05)
     ours, theirs = ditto.global_model(run(ditto, a, 5)), fedavg.global_model(run(fedavg, b, 5))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    torch.testing.assert_close(ours, theirs, **ROUNDING)
 
 
 def test_personal_models_stay_at_the_client():

@@ -4,7 +4,7 @@ import torch
 
 from fedkin.methods import FedAvg, FedDeper
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import GRADIENTS, XS, YS, column
+from tests.methods.truth import GRADIENTS, ROUNDING, XS, YS, column
 
 
 def test_two_rounds_by_hand():
@@ -32,7 +32,7 @@ def test_without_regulariser_the_global_model_is_that_of_fedavg():
     options = {"batch_size": 3, "reshuffle": False}
     ours = run(FedDeper(lr=0.05, rho=0.0), federation(least_squares(**options), fraction=0.5), 6)
     theirs = run(FedAvg(lr=0.05), federation(least_squares(**options), fraction=0.5), 6)
-    torch.testing.assert_close(ours.x, theirs.x, rtol=0, atol=0)
+    torch.testing.assert_close(ours.x, theirs.x, **ROUNDING)
 
 
 def test_half_takes_half_the_steps_and_as_many_gradients_as_fedavg():
@@ -40,7 +40,7 @@ def test_half_takes_half_the_steps_and_as_many_gradients_as_fedavg():
     expected = run(FedDeper(lr=0.05, local_steps=5), whole, 3)
     state = run(FedDeper(lr=0.05, local_steps=10, half=True), half, 3)
     run(FedAvg(lr=0.05, local_steps=10), fedavg, 3)
-    torch.testing.assert_close(state.x, expected.x, rtol=0, atol=0)
+    torch.testing.assert_close(state.x, expected.x, **ROUNDING)
     assert half.accounts.total("gradients") == fedavg.accounts.total("gradients")
 
 

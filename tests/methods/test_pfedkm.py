@@ -10,7 +10,7 @@ from fedkin import train
 from fedkin.faults import Faults
 from fedkin.methods import PFedKM, PFedMe
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
-from tests.methods.truth import column, planted, planted_digits
+from tests.methods.truth import ROUNDING, column, planted, planted_digits
 
 # f_i = (v - y_i)^2/2: two pairs of clients far apart
 XS, YS = [1.0] * 4, [5.0, 5.5, -5.0, -4.0]
@@ -37,9 +37,7 @@ def test_two_rounds_by_hand():
         for sign, (a, b) in ((True, ws[:2]), (False, ws[2:])):
             groups[sign] = (1 - 0.6) * groups[sign] + 0.6 * (a + b) / 2
     torch.testing.assert_close(personal_models(method, fed, state), column(*thetas))
-    torch.testing.assert_close(
-        state.groups[state.cluster], column(*[groups[y > 0] for y in YS])
-    )
+    torch.testing.assert_close(state.groups[state.cluster], column(*[groups[y > 0] for y in YS]))
 
 
 def test_diagnostics_of_a_round():
@@ -57,9 +55,9 @@ def test_one_cluster_is_pfedme():
     a, b = (federation(least_squares(**options), fraction=0.5) for _ in range(2))
     km, me = PFedKM(clusters=1, beta=0.7), PFedMe(beta=0.7)
     ours, theirs = run(km, a, 8), run(me, b, 8)
-    torch.testing.assert_close(ours.groups[0], theirs.x, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(ours.groups[0], theirs.x, **ROUNDING)
     torch.testing.assert_close(
-        personal_models(km, a, ours), personal_models(me, b, theirs), rtol=1e-12, atol=1e-14
+        personal_models(km, a, ours), personal_models(me, b, theirs), **ROUNDING
     )
 
 

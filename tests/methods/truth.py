@@ -16,6 +16,8 @@ from tests.helpers import line
 # f_1 = (v - 1)^2/2 and f_2 = (2v + 2)^2/2, for tests.helpers.quadratic
 XS, YS = [1.0, 2.0], [1.0, -2.0]
 GRADIENTS = (lambda v: v - 1, lambda v: 4 * v + 4)
+# for what must be equal but is computed in another order
+ROUNDING = {"rtol": 1e-12, "atol": 1e-14}
 
 
 def column(*values: float) -> Tensor:

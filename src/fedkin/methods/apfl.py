@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State
+from fedkin.methods.base import State, descend
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -56,8 +56,8 @@ def mixed_steps(
         slope = client.grad(a * v + (1 - a) * w, batch)
         towards_own = ((v - w) * slope).sum(1, keepdim=True)
         return (
-            w - lr * client.grad(w, batch),
-            v - lr * a * slope,
+            descend(w, lr, client.grad(w, batch)),
+            descend(v, lr * a, slope),
             (a - alpha_lr * towards_own).clamp(0, 1),
         )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, own
+from fedkin.methods.base import State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -44,8 +44,8 @@ def global_and_own_steps(
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         batch = client.next_batch()
         return (
-            y - lr * client.grad(y, batch),
-            v - lr * (client.grad(v, batch) + lam * (v - x)),
+            descend(y, lr, client.grad(y, batch)),
+            descend(v, lr, client.grad(v, batch) + lam * (v - x)),
         )
 
     v = client.recall("v", client.initial)

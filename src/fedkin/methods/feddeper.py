@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, own
+from fedkin.methods.base import State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -48,8 +48,8 @@ def depersonalised_steps(
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         batch = client.next_batch()
         return (
-            y - lr * client.grad(y, batch) - rho * (v + y - 2 * x),
-            v - lr * client.grad(v, batch),
+            descend(y, lr, client.grad(y, batch)) - rho * (v + y - 2 * x),
+            descend(v, lr, client.grad(v, batch)),
         )
 
     steps = client.steps(**work)

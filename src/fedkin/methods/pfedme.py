@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, own
+from fedkin.methods.base import State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -60,7 +60,7 @@ def envelope_steps(
         batch = client.next_batch()
         theta = client.repeat(
             inner_steps,
-            lambda theta: theta - inner_lr * (client.grad(theta, batch) + lam * (theta - w)),
+            lambda theta: descend(theta, inner_lr, client.grad(theta, batch) + lam * (theta - w)),
             theta,
         )
         return w - lr * lam * (w - theta), theta
