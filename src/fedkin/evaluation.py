@@ -10,7 +10,9 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation, parts
+from fedkin.kernels.statistics import settled, spread
 from fedkin.methods.base import use
+from fedkin.problem import Problem
 from fedkin.registry import find_step, step_name
 
 
@@ -51,3 +53,34 @@ def score(fed: Federation, asked: Asks, part: str = "test") -> Scores:
 def score_model(fed: Federation, model: Tensor, part: str = "test") -> Scores:
     """Scores of one model at all clients."""
     return score(fed, fed.ask(use, shared={"model": model}), part)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Mean loss and accuracy over examples of all clients together."""
+
+    loss: float
+    accuracy: float
+
+
+def score_pooled(
+    problem: Problem, model: Tensor, part: str = "test", at_most: int = 10_000
+) -> Pooled:
+    """One model for all, on all clients' examples (or some spread evenly over them) as one set.
+
+    Batch norms go by the statistics of training examples of all clients.
+    """
+    examples, train = problem.part(part), problem.train.x
+    if problem.batch_norm:
+        module = settled(problem.spec, model, train[spread(len(train), 1024)])
+    else:
+        module = problem.module(model)
+    chosen, sums = spread(len(examples.y), at_most), torch.zeros(2, dtype=torch.float64)
+    for rows in chosen.split(500):
+        with torch.no_grad():
+            outputs = module(examples.x[rows])
+        targets, loss = examples.y[rows], problem.spec.loss
+        sums[0] += loss.value(outputs, targets).sum().cpu()
+        sums[1] += (loss.predict(outputs) == targets).sum().cpu()
+    mean_loss, accuracy = (sums / len(chosen)).tolist()
+    return Pooled(mean_loss, accuracy if problem.data.num_classes is not None else torch.nan)

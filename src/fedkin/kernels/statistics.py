@@ -20,9 +20,10 @@ def has_batch_norm(module: nn.Module) -> bool:
     return any(isinstance(part, BatchNorm) for part in module.modules())
 
 
-def spread(count: int) -> Tensor:
-    """Which of `count` training examples to take: all, or some spread evenly over them."""
-    return torch.linspace(0, count - 1, min(count, EXAMPLES)).round().long()
+def spread(count: int, at_most: int = EXAMPLES) -> Tensor:
+    """Which of `count` examples to take: all, or some spread evenly over them."""
+    places = torch.linspace(0, count - 1, min(count, at_most), dtype=torch.float64)
+    return places.round().long()
 
 
 def settled(spec: ModelSpec, vector: Tensor, examples: Tensor) -> nn.Module:

@@ -1,0 +1,91 @@
+"""Stability of masked training: `python -m fedkin.papers.stability` (a minute on one core).
+
+Two data sets that differ in one sample of one client, the same masks and minibatches: how
+far apart do the two models end? The paper's claim: the fewer coordinates a client holds,
+the nearer.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from fedkin.data.clients import ClientData, Examples
+from fedkin.engines import Embedded
+from fedkin.federation import Federation
+from fedkin.methods.submodel_masks import Kind, SubmodelMasks
+from fedkin.models import build
+from fedkin.problem import Problem
+
+CLIENTS, SAMPLES, FEATURES = 10, 20, 20
+
+
+def stability(
+    rates: Sequence[float] = (1.0, 0.5, 0.25, 0.125), pairs: int = 50, rounds: int = 50,
+    kind: Kind = "random", seed: int = 0,
+) -> pd.DataFrame:  # fmt: skip
+    """One row per rate: mean distance of two logistic regressions, and its standard error."""
+    random = np.random.default_rng(seed)
+    data = logistic_data(random)
+    changed = [other_sample(data, random) for _ in range(pairs)]
+    rows = []
+    for rate in rates:
+        method = SubmodelMasks(rates=(rate,), kind=kind, lr=0.02, local_steps=5)
+        model = trained(data, method, rounds, seed)
+        apart = [float((trained(d, method, rounds, seed) - model).norm()) for d in changed]
+        error = np.std(apart, ddof=1) / np.sqrt(pairs)
+        rows.append({"rate": rate, "distance": np.mean(apart), "standard_error": error})
+    return pd.DataFrame(rows)
+
+
+def logistic_data(random: np.random.Generator) -> ClientData:
+    """Clients whose labels follow hyperplanes of their own, near each other."""
+    common = random.normal(size=FEATURES)
+    parts = []
+    for _ in range(CLIENTS):
+        x = random.normal(size=(SAMPLES, FEATURES))
+        y = x @ (common + random.normal(size=FEATURES) / 2) > 0
+        parts.append((x.astype(np.float32), y.astype(np.int64)))
+    examples = Examples.of(parts)
+    return ClientData(examples, examples, 2)
+
+
+def other_sample(data: ClientData, random: np.random.Generator) -> ClientData:
+    """The same data but for one sample of one client."""
+    x, y = data.train.x.clone(), data.train.y.clone()
+    place = int(random.integers(len(y)))
+    x[place] = torch.from_numpy(random.normal(size=FEATURES).astype(np.float32))
+    y[place] = int(random.integers(2))
+    return replace(data, train=replace(data.train, x=x, y=y))
+
+
+def trained(data: ClientData, method: SubmodelMasks, rounds: int, seed: int) -> Tensor:
+    problem = Problem(build("logistic", (FEATURES,), 2), data, l2=1e-3, batch_size=5)
+    fed = Federation(problem, Embedded(problem, "stacked"), seed)
+    state = method.init(fed)
+    for number in range(1, rounds + 1):
+        fed.begin_round(number)
+        method.round(fed, state)
+    model: Tensor = state.x
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fedkin.papers.stability")
+    parser.add_argument("--pairs", type=int, default=50, help="pairs of data sets")
+    parser.add_argument("--rounds", type=int, default=50)
+    given = parser.parse_args()
+    kinds: tuple[Kind, ...] = ("random", "rolling")
+    for kind in kinds:
+        print(kind)
+        print(stability(pairs=given.pairs, rounds=given.rounds, kind=kind).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
