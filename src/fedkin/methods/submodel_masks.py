@@ -11,7 +11,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.federation import Federation
 from fedkin.masks import coordinate_window, deal, random_coordinates, shuffled
-from fedkin.methods.base import State
+from fedkin.methods.base import State, descend
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -65,7 +65,8 @@ def masked_sgd(
         m = random_coordinates(client, x.shape[1], share)
     else:
         m = coordinate_window(x, share, start, windows)
-    y = client.repeat(client.steps(**work), lambda y: y - lr * m * client.grad(y), m * x)
+    steps = client.steps(**work)
+    y = client.repeat(steps, lambda y: descend(y, lr, m * client.grad(y)), m * x)
     return {"dx": y - m * x} | ({"held": m} if send_mask else {})
 
 
