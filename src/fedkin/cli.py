@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer.core import TyperGroup
 
 from fedkin import __version__, commands, compare_command
 from fedkin.comparison import PLAN
-from fedkin.errors import FedkinError
+from fedkin.errors import plainly, unknown
 from fedkin.options import parse, template
 from fedkin.registry import methods
-from fedkin.screen import console
+from fedkin.screen import console, plain_table, say
+
+# the base class that typer keeps its own copy of, or takes from click
+UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+class Commands(TyperGroup):
+    """Commands by name; an unknown one is answered with the nearest."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            raise unknown("command", cmd_name, self.list_commands(ctx))
+        return found
+
 
 app = typer.Typer(
+    cls=Commands,
     help="One model per client, from data that never leave them.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,10 +97,8 @@ def compare(
 @app.command("methods")
 def list_methods() -> None:
     """List the methods by name."""
-    table = Table("name", "what it is")
-    for name, cls in methods().items():
-        table.add_row(name, (cls.__doc__ or "").strip().splitlines()[0])
-    console.print(table)
+    rows = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in methods().items()]
+    console.print(plain_table(("name", "what it is"), rows))
 
 
 @app.command()
@@ -98,9 +110,10 @@ def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
 @app.command("runs")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="where to look")] = Path("runs"),
+    csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:
     """List run folders with their result."""
-    commands.list_runs(folder)
+    commands.list_runs(folder, csv)
 
 
 @app.command(context_settings=ANY_KEY)
@@ -122,7 +135,7 @@ def partition(
 
 def version(wanted: bool) -> None:
     if wanted:
-        console.print(f"fedkin {__version__}")
+        say(f"fedkin {__version__}")
         raise typer.Exit
 
 
@@ -137,18 +150,26 @@ def _main(
 
 def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2 (3: diverged)."""
+    words = sys.argv[1:] or ["--help"]
     try:
-        app()
-    except FedkinError as error:
-        fail(str(error), error.exit_code)
-    except OSError as error:
-        place = f" {error.filename}" if error.filename else ""
-        hint = {
-            errno.ENOSPC: "; free some space and continue with `fedkin resume RUN`",
-            errno.EROFS: "; choose a folder that can be written with --out",
-            errno.EACCES: "; choose a folder that can be written with --out",
-        }.get(error.errno or 0, "")
-        fail(f"cannot use{place}: {error.strerror or error}{hint}", 2)
+        sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
+    except UsageError as error:
+        context = getattr(error, "ctx", None)
+        place = context.command_path if context else "fedkin"
+        fail(f"{_one_line(error.format_message())}; see `{place} --help`", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        fail("stopped", 130)
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        sentence = plainly(error)
+        if sentence is None:
+            raise
+        fail(_one_line(str(sentence)), sentence.exit_code)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
 
 
 def fail(sentence: str, code: int) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from rich.table import Table
 
 from fedkin import __version__
 from fedkin.config import RunConfig, make_config, read_config
@@ -20,19 +20,26 @@ from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, 
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.options import merge, parse
 from fedkin.registry import get_method
-from fedkin.results.folder import RunFolder, next_folder
-from fedkin.screen import console, percent, progress, result_table
+from fedkin.results.folder import RunFolder, next_folder, read_strategy
+from fedkin.results.listing import find_runs, result_rows
+from fedkin.screen import console, percent, plain_table, progress, result_table, say
 from fedkin.tensors import write_text
-from fedkin.training import Trainer
+from fedkin.toml import read_toml
+from fedkin.training import BY_PYTHON, Trainer
 from fedkin.validation import validated
 
 RUNS = Path("runs")
+# what a disk says when nothing can be written any more
+STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 
 def run(what: str, words: Sequence[str], out: Path | None, quiet: bool) -> None:
     """Train as a method's name or a config file says."""
     config = config_of(what, words)
-    trainer = begin(config, config.make_data(), out or default_folder(config))
+    # a run repeated without changes computes as it did, to the last bit
+    again = what.endswith(".toml") and not words
+    planned = read_strategy(Path(what).parent) if again else {}
+    trainer = begin(config, config.make_data(), out or default_folder(config), planned)
     finish(trainer, quiet)
 
 
@@ -51,41 +58,70 @@ def default_folder(config: RunConfig) -> Path:
     return next_folder(RUNS, f"{config.method}-{source}")
 
 
-def begin(config: RunConfig, data: ClientData, out: Path) -> Trainer:
-    """A trainer with a new run folder."""
+def begin(
+    config: RunConfig, data: ClientData, out: Path, planned: Mapping[str, Any] | None = None
+) -> Trainer:
+    """A trainer with a new run folder, which is gone again if it cannot begin."""
     problem, method = config.make_problem(data), config.make_method()
     for note in data.notes:
-        console.print(f"[yellow]note:[/] {note}")
+        say(f"note: {note}")
     folder = RunFolder.create(out, complete(config, data))
-    for note in data.notes:
-        folder.log(note)
-    return Trainer(problem, method, config.settings(), folder)
+    try:
+        for note in data.notes:
+            folder.log(note)
+        if planned:
+            folder.keep_strategy(planned)
+        return Trainer(problem, method, config.settings(), folder)
+    except BaseException:
+        folder.discard()
+        raise
 
 
 def complete(config: RunConfig, data: ClientData) -> str:
     """The config with nothing left to defaults, and what it was made with."""
-    full = config.model_copy(update={"data": config.data.resolved()})
-    return full.to_toml(
-        {
-            "fedkin": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "data_sha256": checksum(data),
-        }
+    places = {
+        key: str(Path(value).resolve())
+        for key in ("path", "data_dir")
+        if (value := getattr(config.data, key)) and Path(value).exists()
+    }
+    full = config.data.resolved().model_copy(update=places)
+    return config.model_copy(update={"data": full}).to_toml(
+        {**versions(), "data_sha256": checksum(data)}
     )
+
+
+def versions() -> dict[str, str]:
+    """What numbers may depend on in their last digits."""
+    python = platform.python_version()
+    return {"fedkin": __version__, "torch": torch.__version__, "python": python}
 
 
 def resume(path: Path, quiet: bool) -> None:
     """Continue a run where its last sound checkpoint stands."""
     folder = RunFolder.open(path)
+    made_with = read_toml(path / "config.toml").get("made_with", {})
+    if made_with.get("by") == BY_PYTHON:
+        raise FedkinError(
+            f"{path} was started from Python: go on there with "
+            f"train(problem, method, folder={str(path)!r}, resume=True)"
+        )
     config = read_config(path / "config.toml")
     data = config.make_data()
+    if made_with.get("data_sha256", "") not in ("", checksum(data)):
+        raise FedkinError(
+            f"the data of {path} have changed since it began (their checksum is another): "
+            "put them back as they were, or begin a new run"
+        )
     trainer = Trainer(config.make_problem(data), config.make_method(), config.settings(), folder)
+    for name, version in versions().items():
+        if made_with.get(name, version) != version:
+            say(f"note: begun with {name} {made_with[name]}, going on with {version}: the last "
+                "digits may differ from a run in one go")  # fmt: skip
     for sentence in trainer.resume():
-        console.print(f"[yellow]{sentence}; using the one before[/]")
+        say(f"note: {sentence}")
         folder.log(sentence)
     if trainer.round >= config.rounds:
-        console.print(f"{path} is finished: {trainer.round} rounds")
+        say(f"{path} is finished: {trainer.round} rounds")
     finish(trainer, quiet)
 
 
@@ -93,97 +129,104 @@ def finish(trainer: Trainer, quiet: bool) -> None:
     """Run the rest of the rounds, then show the result or how to go on."""
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
-    with stop_politely(trainer), progress(trainer.method.name, trainer.round, total, quiet) as show:
-        try:
+    go_on = f"go on with: fedkin resume {folder}"
+    try:
+        with (
+            stop_politely(trainer) as stopped,
+            progress(trainer.method.name, trainer.round, total, quiet) as show,
+        ):
             trainer.run(show)
-        except DivergedError as error:
-            saved = f"the last good checkpoint is in {folder / 'checkpoint'}"
-            raise DivergedError(f"{error}; {saved}") from None
+            if trainer.round < total:
+                trainer.save()
+    except DivergedError as error:
+        saved = trainer.saved_round
+        kept = f"the checkpoint of round {saved} is kept" if saved else "no checkpoint was written"
+        raise DivergedError(f"{error}; {kept} in {folder}") from None
+    except OSError as error:
+        if error.errno not in STUCK:
+            raise
+        raise FedkinError(
+            f"cannot write in {folder}: {error.strerror}; what was saved last is kept: "
+            f"mend that and {go_on}"
+        ) from None
+    except KeyboardInterrupt:
+        say(f"stopped at once; {go_on}")
+        raise SystemExit(128 + signal.SIGINT) from None
     if trainer.round < total:
-        trainer.save()
-        console.print(f"stopped after round {trainer.round}; go on with: fedkin resume {folder}")
-        raise SystemExit(130)
+        say(f"stopped after round {trainer.round}; {go_on}")
+        raise SystemExit(128 + stopped[0])
     console.print(result_table(result_rows(folder)))
-    console.print(f"run folder: {folder}")
+    say(f"run folder: {folder}")
 
 
 @contextmanager
-def stop_politely(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C finishes the round and saves; a second one stops at once."""
+def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
+    """Ctrl-C (or SIGTERM) finishes the round and saves; a second one stops at once.
 
-    def ask_to_stop(*_: Any) -> None:
+    Gives the list of signals received.
+    """
+    received: list[int] = []
+
+    def ask_to_stop(number: int, _: Any) -> None:
+        received.append(number)
         if trainer.stopping:
             raise KeyboardInterrupt
         trainer.stopping = True
-        console.print("stopping after this round (Ctrl-C again: at once)")
+        say("stopping after this round (Ctrl-C again: at once)")
 
-    before = signal.signal(signal.SIGINT, ask_to_stop)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, ask_to_stop) for number in signals]
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
-def result_rows(folder: Path) -> list[dict[str, float | str | None]]:
-    """The last evaluation of a run, with local-only training beside it."""
-    metrics = pd.read_csv(folder / "metrics.csv")
-    config = read_config(folder / "config.toml")
-    last = metrics.iloc[-1]
-    seconds = float(pd.read_csv(folder / "timing.csv")["seconds"].sum())
-    row: dict[str, float | str | None] = {
-        "method": config.method,
-        "mean": _value(last["personal_accuracy"]),
-        "worst": _value(last["worst_tenth"]),
-        "best": _value(last["best"]),
-        "better": _value(last["better_than_alone"]),
-        "mb_up": float(last["bytes_up"]) / 1e6,
-        "mb_down": float(last["bytes_down"]) / 1e6,
-        "seconds": seconds,
-    }
-    return [row]
-
-
-def _value(value: Any) -> float | None:
-    return None if pd.isna(value) else float(value)
-
-
-def list_runs(folder: Path) -> None:
+def list_runs(folder: Path, csv: Path | None) -> None:
     """One row per run folder: method, data, rounds done, personal accuracy."""
-    if not folder.is_dir():
-        raise FedkinError(f"there is no folder {folder}: name the folder that holds your runs")
-    table = Table("run", "method", "data", "rounds", "personal accuracy", "alone")
-    for path in sorted(folder.rglob("config.toml"), key=lambda p: p.stat().st_mtime):
-        config = read_config(path)
-        metrics = path.with_name("metrics.csv")
-        frame = pd.read_csv(metrics) if metrics.exists() else pd.DataFrame()
-        done = int(frame["round"].iloc[-1]) if len(frame) else 0
-        known = frame.dropna(subset="personal_accuracy") if len(frame) else frame
-        last = known.iloc[-1] if len(known) else {}
-        table.add_row(
-            str(path.parent),
-            config.method,
-            config.data.name,
-            f"{done}/{config.rounds}",
-            percent(_value(last.get("personal_accuracy"))),
-            percent(_value(last.get("local_accuracy"))),
-        )
-    console.print(table)
+    rows = find_runs(folder)
+    if csv:
+        write_text(csv, pd.DataFrame(rows).to_csv(index=False))
+    titles = ("run", "method", "data", "rounds", "personal accuracy", "alone")
+    cells = [
+        [
+            str(row["run"]),
+            str(row["method"] or "-"),
+            str(row["data"] or "-"),
+            f"{'-' if row['done'] is None else row['done']}/{row['rounds'] or '-'}",
+            percent(row["personal_accuracy"]),
+            percent(row["local_accuracy"]),
+        ]
+        for row in rows
+    ]
+    console.print(plain_table(titles, cells, numbers_from=3))
+    for row in rows:
+        if row["problem"]:
+            say(f"note: {row['problem']}")
 
 
 def partition(
     values: dict[str, Any], picture: Path | None, details: bool, seed: int, csv: Path | None
 ) -> None:
     """Deal a data set to clients and show the result."""
+    others = [key for table in values.items() if table[0] != "data" for key in _keys(*table)]
+    if others:
+        raise FedkinError(f"partition takes keys of [data] only, and --{others[0]} is none")
     start = time.perf_counter()
     data = load(validated(DataConfig, values["data"], "data"), seed)
     frame = describe(data)
     for name, value in summary(data).items():
-        console.print(f"{name}: {value}")
+        say(f"{name}: {value}")
     if details:
-        console.print(frame.to_string())
+        say(frame.to_string())
     if csv:
         write_text(csv, frame.to_csv())
     if picture:
         plot(data, picture)
-        console.print(f"picture: {picture}")
-    console.print(f"({time.perf_counter() - start:.1f} s)")
+        say(f"picture: {picture}")
+    say(f"({time.perf_counter() - start:.1f} s)")
+
+
+def _keys(name: str, value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else [name]

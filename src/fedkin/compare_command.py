@@ -11,12 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.commands import RUNS, complete, result_rows
+from fedkin.commands import RUNS, complete
 from fedkin.comparison import DONE, Entry, execute, load_plan, plan, save_plan
 from fedkin.errors import FedkinError, unknown
 from fedkin.options import parse, places
 from fedkin.registry import get_method
 from fedkin.results.folder import next_folder
+from fedkin.results.listing import result_rows
 from fedkin.screen import console, progress, result_table
 from fedkin.training import Progress
 

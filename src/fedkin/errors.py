@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -24,3 +25,25 @@ def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}"
     return FedkinError(f"unknown {kind} '{name}' ({hint})")
+
+
+def plainly(error: Exception) -> FedkinError | None:
+    """What the system or its memory refused, as a sentence; None for a fault of the program."""
+    if isinstance(error, FedkinError):
+        return error
+    if isinstance(error, OSError):
+        place = f" {error.filename}" if error.filename else ""
+        hint = {
+            errno.ENOSPC: "; free some space, or choose another place with --out",
+            errno.EROFS: "; choose a folder that can be written with --out",
+            errno.EACCES: "; choose a folder that can be written with --out",
+        }.get(error.errno or 0, "")
+        return FedkinError(f"cannot use{place}: {error.strerror or error}{hint}")
+    # torch tells of its own failed allocations by a RuntimeError
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        reason = (str(error).splitlines() or [""])[0]
+        return FedkinError(
+            "there is not enough memory for this: lower num_clients, batch_size, or the sizes of "
+            f"the data and the model{f' ({reason})' if reason else ''}"
+        )
+    return None

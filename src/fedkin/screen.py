@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -15,10 +16,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from fedkin.training import Progress as RoundDone
 
 console = Console()
+
+
+def say(text: str) -> None:
+    """A line exactly as it is: never wrapped, so that commands in it can be copied."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -48,32 +55,36 @@ def progress(
         yield advance
 
 
-def percent(value: float | None) -> str:
+def percent(value: Any) -> str:
+    """A share as people read it; a dash where it is not known."""
     return "-" if value is None or value != value else f"{value:.1%}"
 
 
-def result_table(rows: list[dict[str, float | str | None]]) -> Table:
-    """One row per method: personal accuracy, gain over going alone, cost."""
+def plain_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int | None = None
+) -> Table:
+    """A table in which nothing is cut off: what does not fit goes on in the next line.
+
+    Columns from `numbers_from` on hold numbers, which are aligned to the right.
+    """
     table = Table()
-    for title in (
-        "method",
-        "mean",
-        "worst 10%",
-        "best",
-        "better than alone",
-        "MB up",
-        "MB down",
-        "s",
-    ):
-        table.add_column(title, justify="left" if title == "method" else "right")
+    for place, title in enumerate(titles):
+        number = numbers_from is not None and place >= numbers_from
+        table.add_column(title, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(
-            str(row["method"]),
-            *(percent(_number(row[key])) for key in ("mean", "worst", "best", "better")),
-            *(f"{_number(row[key]) or 0:.2f}" for key in ("mb_up", "mb_down", "seconds")),
-        )
+        table.add_row(*(Text(cell) for cell in row))
     return table
 
 
-def _number(value: float | str | None) -> float | None:
-    return value if isinstance(value, float) else None
+def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
+    """One row per method: personal accuracy, gain over going alone, cost."""
+    titles = ("method", "mean", "worst 10%", "best", "better than alone", "MB up", "MB down", "s")
+    cells = [
+        [
+            str(row["method"]),
+            *(percent(row[key]) for key in ("mean", "worst", "best", "better")),
+            *(f"{row[key] or 0:.2f}" for key in ("mb_up", "mb_down", "seconds")),
+        ]
+        for row in rows
+    ]
+    return plain_table(titles, cells, numbers_from=1)

@@ -117,13 +117,13 @@ class Trainer:
     def step(self) -> None:
         """One round of every lane, evaluated and saved when due."""
         number, seconds = self.round + 1, {}
+        last = number == self.settings.rounds
         for name, lane in self.lanes.items():
             # requests set this as they need it; a round must not depend on the one before
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
-            lane.step(number)
+            lane.step(number, last)
             seconds[name] = time.perf_counter() - start
-        last = number == self.settings.rounds
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
         fed = self.lanes["method"].fed
         self.metrics.append(metrics_row(number, fed, scores))

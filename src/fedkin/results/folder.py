@@ -7,6 +7,7 @@ import fcntl
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ import pandas as pd
 from fedkin.errors import FedkinError
 from fedkin.tensors import sync, write_text
 
-STRATEGY = "strategy.json"
+STRATEGY, LOCK = "strategy.json", ".lock"
 
 
 class RunFolder:
@@ -39,7 +40,11 @@ class RunFolder:
             )
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
-        write_text(path / "config.toml", config)
+        try:
+            write_text(path / "config.toml", config)
+        except OSError:
+            folder.discard()
+            raise
         return folder
 
     @classmethod
@@ -49,7 +54,7 @@ class RunFolder:
         return cls(path)
 
     def _take_lock(self) -> IO[str]:
-        lock = (self.path / ".lock").open("w")
+        lock = (self.path / LOCK).open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,6 +65,11 @@ class RunFolder:
 
     def close(self) -> None:
         self._lock.close()
+
+    def discard(self) -> None:
+        """Remove a folder in which nothing has happened yet."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:
@@ -146,21 +156,26 @@ class RunFolder:
 
     def strategy(self) -> dict[str, Any]:
         """What `keep_strategy` wrote; nothing before it did."""
-        path = self.path / STRATEGY
-        try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            raise FedkinError(
-                f"{path} is damaged: remove it and the engine will choose again how to compute, "
-                "with the same numbers but for rounding"
-            ) from None
-        return found
+        return read_strategy(self.path)
 
     def keep_strategy(self, facts: Mapping[str, Any]) -> None:
         """Remember how the engine computes, so that a resumed run rounds as it did before."""
         write_text(self.path / STRATEGY, json.dumps(facts, indent=1) + "\n")
+
+
+def read_strategy(folder: Path) -> dict[str, Any]:
+    """How the engine computed in a run folder; nothing where it does not say."""
+    path = folder / STRATEGY
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise FedkinError(
+            f"{path} is damaged: remove it and the engine will choose again how to compute, "
+            "with the same numbers but for rounding"
+        ) from None
+    return found
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -188,7 +203,7 @@ def next_folder(parent: Path, name: str) -> Path:
 
 def _has_content(path: Path) -> bool:
     """Whether there is more than what a process killed at once would leave."""
-    return any(not child.name.startswith(".") for child in path.iterdir())
+    return any(child.name not in (LOCK, ".config.toml.tmp") for child in path.iterdir())
 
 
 def _set_header(path: Path, columns: Sequence[str]) -> None:
