@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +87,28 @@ def batches_per_pass(sizes: Ints, batch_size: int) -> Ints:
     return -(-sizes // batch_size)
 
 
-def sweep_columns(sizes: Ints, numbers_per_example: int) -> list[tuple[int, int]]:
+def sweep(
+    x: Tensor, y: Tensor, starts: Ints, sizes: Ints, dtype: torch.dtype
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Examples start .. start+size of every row in stretches, with a mask (0 for padding)."""
+    numbers = int(x[0].numel()) if len(x) else 1
+    count, size, first = len(sizes), int(sizes[0]), int(starts[0])
+    if np.array_equal(starts, first + size * np.arange(count)) and (sizes == size).all():
+        # rows of one size, side by side: nothing to copy
+        x, y = (t[first : first + count * size].view(count, size, *t.shape[1:]) for t in (x, y))
+        for lo, hi in _columns(sizes, numbers):
+            mask = torch.ones(count, hi - lo, dtype=dtype, device=x.device)
+            yield Batch(x[:, lo:hi], y[:, lo:hi], mask, hi - lo), mask
+        return
+    for lo, hi in _columns(sizes, numbers):
+        columns = np.arange(lo, hi)
+        real = columns < sizes[:, None]
+        rows = np.minimum(starts[:, None] + columns, len(y) - 1)
+        mask = torch.from_numpy(real).to(x.device, dtype)
+        yield Batch(gather(x, rows), gather(y, rows), mask, real.sum(1)), mask
+
+
+def _columns(sizes: Ints, numbers_per_example: int) -> list[tuple[int, int]]:
     """Cut 0 .. max(sizes) into stretches of examples that fit in cache for all rows."""
     longest = int(sizes.max(initial=0))
     width = max(1, SWEEP_NUMBERS // max(1, len(sizes) * numbers_per_example))

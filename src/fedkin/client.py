@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedkin import rng
-from fedkin.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep_columns
+from fedkin.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep
 from fedkin.kernels import Kernel
 from fedkin.kernels.statistics import settled, spread
 from fedkin.memory import Memory
@@ -114,8 +114,17 @@ class Client:
         return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes)
 
     def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
-        """g_i(v): the gradient on a minibatch, the next one unless given."""
+        """g_i(v): the gradient on a minibatch, the next one unless given.
+
+        v may also hold k models per client, [k, B, d]: all on the same minibatch, in one go.
+        """
         batch = batch or self.next_batch()
+        if v.dim() == 3:
+            k = len(v)
+            self._count(k, k * batch.sizes)
+            x, y = (t.repeat(k, *[1] * (t.dim() - 1)) for t in (batch.x, batch.y))
+            w = None if batch.w is None else batch.w.repeat(k, 1)
+            return self._with_l2(v, self.kernel.grad(v.flatten(0, 1), x, y, w).view_as(v))
         self._count(1, batch.sizes)
         v = self._rows(v)
         return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
@@ -258,26 +267,8 @@ class Client:
 
     def _sweep(self, part: Part) -> Iterator[tuple[Batch, Tensor]]:
         """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""
-        sizes: Ints = part.sizes[self.who].numpy()
-        starts: Ints = part.starts[self.who].numpy()
-        numbers = int(part.x[0].numel()) if len(part.x) else 1
-        size, first = int(sizes[0]), int(starts[0])
-        if np.array_equal(starts, first + size * np.arange(len(sizes))) and (sizes == size).all():
-            # clients of one size, side by side: nothing to copy
-            x, y = (t[first : first + len(sizes) * size] for t in (part.x, part.y))
-            x, y = (t.view(len(sizes), size, *t.shape[1:]) for t in (x, y))
-            for lo, hi in sweep_columns(sizes, numbers):
-                mask = torch.ones(
-                    len(sizes), hi - lo, dtype=self.problem.dtype, device=self.problem.device
-                )
-                yield Batch(x[:, lo:hi], y[:, lo:hi], mask, hi - lo), mask
-            return
-        for lo, hi in sweep_columns(sizes, numbers):
-            columns = np.arange(lo, hi)
-            real = columns < sizes[:, None]
-            rows = np.minimum(starts[:, None] + columns, len(part.y) - 1)
-            mask = torch.from_numpy(real).to(self.problem.device, self.problem.dtype)
-            yield Batch(gather(part.x, rows), gather(part.y, rows), mask, real.sum(1)), mask
+        starts, sizes = (t[self.who].numpy() for t in (part.starts, part.sizes))
+        return sweep(part.x, part.y, starts, sizes, self.problem.dtype)
 
 
 def _as_state(value: Any) -> State:

@@ -133,7 +133,8 @@ class Problem:
         y = examples.y.to(self.device)
         return Part(
             x.to(self.dtype) if x.is_floating_point() else x,
-            y.to(self.dtype) if y.is_floating_point() else y,
+            # the classes of a binary loss are numbers of their own, and used as such
+            y.to(self.dtype) if y.is_floating_point() or self.spec.loss.binary else y,
             examples.offsets[:-1],
             examples.sizes,
         )

@@ -242,7 +242,10 @@ class Native:
         outputs, targets = x.flatten(0, 1), y.flatten(0, 1)
         slope: Tensor | None = self.spec.loss.derivative(outputs, targets).view_as(x)
         assert slope is not None
-        slope = slope * (1 / x.shape[1] if w is None else w.reshape(*w.shape, *[1] * (x.dim() - 2)))
+        if w is not None:
+            slope = slope * w.reshape(*w.shape, *[1] * (x.dim() - 2))
+        elif x.shape[1] > 1:
+            slope = slope / x.shape[1]
         g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
         for i in reversed(range(len(self.layers))):
             assert slope is not None
