@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,9 @@ from typing import Any
 import pandas as pd
 
 from fedkin.errors import FedkinError
+from fedkin.results.folder import read_table
+from fedkin.results.inputs import LABELS
+from fedkin.toml import read_toml
 
 # what may differ between two runs that count as repeats
 NOT_COMPARED = ("seed", "data.data_dir")
@@ -25,7 +27,7 @@ class Records:
         self.path = path
         if not (path / "config.toml").is_file():
             raise FedkinError(f"{path} is not a run folder: it has no config.toml")
-        values = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+        values = read_toml(path / "config.toml")
         self.made_with: dict[str, str] = values.pop("made_with", {})
         self.settings: dict[str, Any] = values
 
@@ -39,8 +41,7 @@ class Records:
 
     def table(self, name: str) -> pd.DataFrame:
         """A csv file of the folder; empty when there is none."""
-        path = self.path / name
-        return pd.read_csv(path, dtype={"client": str}) if path.is_file() else pd.DataFrame()
+        return read_table(self.path / name)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -72,8 +73,10 @@ class Records:
 
     @property
     def data(self) -> str | None:
-        """Tells whether two runs had the same clients."""
-        return self.made_with.get("data_sha256")
+        """Tells whether two runs had the same clients: their checksum, or what they hold."""
+        labels = self.path / LABELS
+        held = labels.read_text(encoding="utf-8") if labels.is_file() else None
+        return self.made_with.get("data_sha256", held)
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ def _summary(
     clients = [at_the_end(run, score).to_numpy() for run in group.runs]
     gained = [g for run in group.runs if (g := gains(run, score, everyone)) is not None]
     best = [chosen_on_validation(run, score) for run in group.runs]
-    known = [row for row in best if row is not None] if None not in best else []
+    known = [row for row in best if row is not None]
+    known = known if len(known) == len(best) else []
     last = estimate([row[f"personal_{score}"] for row in rows])
     tenth = estimate([worst_tenth(values, score) for values in clients])
     spread = estimate([float(values.std()) for values in clients])

@@ -1,0 +1,104 @@
+"""A figure that is drawn once and shown in light and dark, as SVG, PNG and numbers."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+# Figures are drawn in the light colours; in the page each becomes a CSS variable, which has
+# another value in dark mode. So no colour may stand for two things.
+INK, MUTED, GRID = "#1b1f24", "#57606a", "#d5dbe1"
+SERIES = ("#0b69c7", "#c9510c", "#1a7f37", "#7d3fc2", "#c4243a", "#0a7d84", "#8a6a00", "#b0288c")
+GOOD, BAD = SERIES[2], SERIES[4]
+LIGHT = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"s{i}": c for i, c in enumerate(SERIES)}
+DARK = {"ink": "#e6edf3", "muted": "#9aa7b4", "grid": "#30373f"} | {
+    f"s{i}": colour
+    for i, colour in enumerate(
+        ("#5aa9ff", "#ff9b5e", "#57c773", "#b98cff", "#ff7b8a", "#45c4cc", "#e0b93f", "#f07fce")
+    )
+}
+# Areas are the same in both: of middle brightness, or fading into what is behind them.
+KINDS = ("#3b82d6", "#e0803a", "#3fa55a", "#9a6bd8", "#d8576b", "#2fa5ad", "#b8942b", "#cf5fae",
+         "#7f8b97", "#8c6a4f")  # fmt: skip
+FADING = LinearSegmentedColormap.from_list("fading", [(0.18, 0.5, 0.9, 0.0), (0.18, 0.5, 0.9, 1.0)])
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+
+STYLE: Any = {
+    "font.size": 11, "axes.titlesize": 11, "axes.labelsize": 11, "legend.fontsize": 10,
+    "xtick.labelsize": 10, "ytick.labelsize": 10, "lines.linewidth": 2, "svg.fonttype": "none",
+    "text.color": INK, "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED,
+    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8, "grid.color": GRID, "grid.linewidth": 0.8, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "figure.facecolor": "white", "axes.facecolor": "none", "savefig.facecolor": "auto",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, its name for files, its title, what it shows in words, and its numbers."""
+
+    name: str
+    title: str
+    words: str
+    figure: Figure
+    numbers: pd.DataFrame
+
+    def save(self, folder: Path) -> None:
+        """Write it as PNG, SVG and csv."""
+        with matplotlib.rc_context(STYLE):
+            self.figure.savefig(folder / f"{self.name}.png", dpi=160)
+            self.figure.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
+        self.numbers.to_csv(folder / f"{self.name}.csv", index=False)
+
+    def inline(self) -> str:
+        """SVG to stand in a page: its colours are the page's, its text alternative is read out."""
+        text = io.StringIO()
+        with matplotlib.rc_context({**STYLE, "svg.hashsalt": self.name}):
+            self.figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        svg = text.getvalue()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", svg)
+        for variable, colour in LIGHT.items():
+            svg = svg.replace(colour, f"var(--{variable})")
+        head, _, body = svg.partition(">")
+        head = re.sub(r' (width|height)="[^"]*"', "", head)
+        label = f"{self.name}-title {self.name}-words"
+        title = f'<title id="{self.name}-title">{html.escape(self.title)}</title>'
+        words = f'<desc id="{self.name}-words">{html.escape(self.words)}</desc>'
+        return f'{head} role="img" aria-labelledby="{label}">{title}{words}{body}'
+
+
+def canvas(height: float = 3.6, width: float = 5.0) -> tuple[Figure, Axes]:
+    """An empty figure of a phone's width in the common style."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots()
+
+
+def series_style(number: int) -> dict[str, Any]:
+    """A colour, and a dash that changes when the colours come round again."""
+    dash = DASHES[number // len(SERIES) % len(DASHES)]
+    return {"color": SERIES[number % len(SERIES)], "linestyle": dash}
+
+
+def legend_below(axes: Axes, columns: int = 2) -> None:
+    """The legend under the axes, where it hides nothing."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    handles, labels = axes.get_legend_handles_labels()
+    widest = max((len(label) for label in labels), default=0)
+    columns = 1 if widest > 26 else min(columns, len(labels))
+    with matplotlib.rc_context(STYLE):
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))

@@ -1,0 +1,189 @@
+"""`fedkin report`: from run folders to one page and a folder of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fedkin.errors import FedkinError
+from fedkin.results.groups import Group, find_runs, group, shared_settings
+from fedkin.results.report import page as html
+from fedkin.results.report import tables
+from fedkin.results.report.curves import distribution, gain_bars, score_curves
+from fedkin.results.report.drawing import Drawing
+from fedkin.results.report.maps import capacity_plot, cluster_map, label_histogram, mixing_map
+from fedkin.results.report.words import seeds, shown, verdict
+from fedkin.results.statistics import (
+    Paired,
+    Score,
+    Summary,
+    better,
+    choose,
+    estimate,
+    evaluations,
+    paired,
+    score_of,
+    summarise,
+)
+from fedkin.tensors import write_text
+
+# methods shown with a figure of their own; the table and the csv files have all
+MOST_OWN_FIGURES = 6
+MOST_COMPARISONS = 15
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a report says in numbers, the best method first."""
+
+    groups: list[Group]
+    summaries: list[Summary]
+    pairs: list[Paired]
+    chosen: list[str]
+    notes: list[str]
+    score: Score
+    target: float
+    why: str
+
+
+def findings(paths: Sequence[Path], target: float | None = None) -> Findings:
+    """What some runs show."""
+    groups, notes = group(find_runs(paths))
+    score = score_of(groups)
+    means = {s.label: better(score) * s.last.mean for s in summarise(groups, score)}
+    groups.sort(key=lambda g: -means[g.label])
+    aim, why = usual_target(groups, score) if target is None else (target, "")
+    compared, chosen = groups, list[str]()
+    methods = {g.method for g in groups}
+    if len(methods) < len(groups):
+        try:
+            best = choose(groups, score)
+            compared, chosen = list(best.values()), [g.label for g in best.values()]
+            notes.append(
+                "✓ marks each method's settings with the best validation score; only these "
+                "are compared with other methods' settings."
+            )
+        except FedkinError:
+            notes.append(
+                "There are several settings of a method, but no validation data to choose by: "
+                "none is singled out (--validation-fraction 0.2 keeps such data)."
+            )
+    summaries, pairs = summarise(groups, score, aim), paired(compared, score)
+    return Findings(groups, summaries, pairs, chosen, notes, score, aim, why)
+
+
+def usual_target(groups: Sequence[Group], score: Score) -> tuple[float, str]:
+    """What clients reach alone; where that is not known, what the last of the methods reaches."""
+    ends = [evaluations(run, score).iloc[-1] for g in groups for run in g.runs]
+    alone = estimate([row.get(f"local_{score}") for row in ends])
+    if alone is not None:
+        return alone.mean, " (what clients reach alone)"
+    return summarise(groups[-1:], score)[0].last.mean, f" (what {groups[-1].label} reaches)"
+
+
+def write_report(paths: Sequence[Path], out: Path, target: float | None = None) -> Findings:
+    """Write `out` (one HTML file) and beside it a folder with every figure as PNG, SVG and csv."""
+    found = findings(paths, target)
+    drawn = drawings(found)
+    folder = out.with_name(f"{out.stem}_figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in drawn.values():
+        for drawing in part:
+            drawing.save(folder)
+    tables.numbers(found.summaries).to_csv(folder / "table.csv", index=False)
+    rows = tables.paired_rows(found.pairs, found.score)
+    pd.DataFrame(rows).to_csv(folder / "comparisons.csv", index=False)
+    write_text(out, _document(found, drawn, folder.name))
+    return found
+
+
+def drawings(found: Findings) -> dict[str, list[Drawing]]:
+    """Every figure, by the section it belongs to."""
+    groups, score = found.groups, found.score
+    shown_ = groups[:MOST_OWN_FIGURES]
+    inside = [mixing_map(i, g) for i, g in enumerate(groups)]
+    inside += [cluster_map(i, g) for i, g in enumerate(groups)]
+    inside += [capacity_plot(groups, score), label_histogram(groups[0].runs[0])]
+    return {
+        "curves": score_curves(groups, score),
+        "clients": [distribution(groups, score), *gain_bars(shown_, score)],
+        "inside": [drawing for drawing in inside if drawing is not None],
+    }
+
+
+def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> str:
+    first, score = found.groups[0].runs[0], found.score
+    data = first.settings.get("data", {}).get("name", "data")
+    common = shared_settings(found.groups)
+    clients = first.clients["client"].nunique()
+    methods = ", ".join(dict.fromkeys(g.method for g in found.groups))
+    facts = [
+        f"data: {data}",
+        f"{clients} clients",
+        f"{max(run.rounds for g in found.groups for run in g.runs)} rounds",
+        seeds(max(len(g.runs) for g in found.groups)),
+    ]
+    results = tables.result_rows(found.summaries, found.chosen, score)
+    sections = [html.box("verdict", verdict(found.summaries, found.pairs, score))]
+    if found.notes:
+        sections.append(html.box("note", found.notes))
+    curves, clients_, inside = (html.figures(drawn[part]) for part in drawn)
+    sections += [
+        html.section("Results", html.card(tables.as_html(results, _caption(score)))),
+        html.section(f"Personal {score} and what it costs", curves, _costs(found)),
+        html.section("What it means for each client", clients_),
+    ]
+    if found.pairs:
+        sections.append(html.section("Is the difference real?", _comparisons(found)))
+    sections.append(html.section("Inside", inside))
+    sections.append(
+        html.section(
+            "Settings and versions",
+            html.settings_list({**common, **first.made_with}),
+            *(html.card(html.folded(f"{g.label}: config.toml", html.verbatim(_config(g))))
+              for g in found.groups),
+        )
+    )
+    made = (
+        f"Made by fedkin {first.made_with.get('fedkin', '')} from runs of {methods}. "
+        f"Every figure as PNG, SVG and csv: {folder}/"
+    )
+    return html.page(f"{methods} on {data}", facts, sections, made)
+
+
+def _config(group_: Group) -> str:
+    return (group_.runs[0].path / "config.toml").read_text(encoding="utf-8")
+
+
+def _costs(found: Findings) -> str:
+    goal = f"{shown(found.target, found.score)} personal {found.score}{found.why}"
+    caption = (
+        f"What it took to reach {goal}: medians over seeds, at the first evaluation there. "
+        "A dash: not reached by most seeds."
+    )
+    return html.card(tables.as_html(tables.cost_rows(found.summaries), caption))
+
+
+def _comparisons(found: Findings) -> str:
+    table = tables.as_html(tables.paired_rows(found.pairs, found.score), PAIRED)
+    if len(found.pairs) <= MOST_COMPARISONS:
+        return html.card(table)
+    return html.card(html.folded(f"{len(found.pairs)} comparisons", table))
+
+
+def _caption(score: Score) -> str:
+    unit = "percentage points" if score == "accuracy" else "loss"
+    return (
+        "Personal models on their own clients' test data. ± is the 95 % confidence interval of "
+        f"the mean over seeds (Student's t); gains and spread (standard deviation) are in {unit}."
+    )
+
+
+PAIRED = (
+    "Seed by seed on the same clients: two-sided paired t-test at the last round, corrected by "
+    "Holm for the number of comparisons; the intervals are each comparison's own, uncorrected. "
+    "The number of seeds is what a claim rests on."
+)
