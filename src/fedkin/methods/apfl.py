@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, descend
+from fedkin.methods.base import NotNegative, Share, State, descend
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -28,8 +28,8 @@ class APFL(FedAvg):
     are left out of the mean and keep both.
     """
 
-    alpha: float = 0.5
-    alpha_lr: float = 0.0
+    alpha: Share = 0.5
+    alpha_lr: NotNegative = 0.0
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

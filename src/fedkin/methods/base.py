@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
+
+# what a hyper-parameter may be; checked at the door, not in arithmetic
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Chance = Annotated[float, Gt(0), Lt(1)]
+Count = Annotated[int, Ge(1)]
+CountOrZero = Annotated[int, Ge(0)]
 
 
 class State(SimpleNamespace):
@@ -35,6 +44,12 @@ class Method:
         """One communication round; changes the state."""
         raise NotImplementedError
 
+    def finish(self, fed: Federation, s: State) -> None:
+        """What there is to do once, after the last round and before its models are judged.
+
+        More rounds may follow if the run is made longer: they must not notice.
+        """
+
     def personal(self, fed: Federation, s: State) -> Asks:
         """The request whose answer `model` is the model each client would really use."""
         raise NotImplementedError
@@ -52,9 +67,9 @@ class Method:
 class LocalWork(Method):
     """Methods whose clients take SGD steps of size `lr`: `local_steps`, or whole `local_epochs`."""
 
-    lr: float = 0.01
-    local_steps: int = 10
-    local_epochs: int | None = None
+    lr: Positive = 0.01
+    local_steps: Count = 10
+    local_epochs: Count | None = None
 
     @property
     def work(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, descend, own
+from fedkin.methods.base import NotNegative, State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -25,7 +25,7 @@ class Ditto(FedAvg):
     mean and keep their v_i; if nobody answers, x stays.
     """
 
-    lam: float = 0.1
+    lam: NotNegative = 0.1
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
-from fedkin.methods.base import LocalWork, State, sgd, use
+from fedkin.methods.base import CountOrZero, LocalWork, Positive, State, sgd, use
 from fedkin.registry import register
 
 
@@ -55,8 +55,8 @@ class LocalizedFedAvg(FedAvg):
     The copy after `tune_steps` steps of size `tune_lr` (default: lr) is its personal model.
     """
 
-    tune_steps: int = 10
-    tune_lr: float | None = None
+    tune_steps: CountOrZero = 10
+    tune_lr: Positive | None = None
 
     def personal(self, fed: Federation, s: State) -> Asks:
         lr = self.lr if self.tune_lr is None else self.tune_lr

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, descend, own
+from fedkin.methods.base import NotNegative, Share, State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -27,8 +27,8 @@ class FedDeper(FedAvg):
     lies in [1/2, 1]. Lost clients are left out of the mean and keep their v_i.
     """
 
-    rho: float = 0.01
-    lam: float = 0.5
+    rho: NotNegative = 0.01
+    lam: Share = 0.5
     half: bool = False
 
     def round(self, fed: Federation, s: State) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Federation
-from fedkin.methods.base import State
+from fedkin.methods.base import NotNegative, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -23,7 +23,7 @@ class FedProx(FedAvg):
     are left out of the mean; if nobody answers, x stays.
     """
 
-    mu: float = 0.1
+    mu: NotNegative = 0.1
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

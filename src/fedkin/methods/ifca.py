@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, sgd
+from fedkin.methods.base import Count, NotNegative, State, sgd
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -30,8 +30,8 @@ class IFCA(FedAvg):
     stands for a client that has not answered yet.
     """
 
-    clusters: int = 3
-    spread: float = 0.5
+    clusters: Count = 3
+    spread: NotNegative = 0.5
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import Method, State, own
+from fedkin.methods.base import Chance, Method, NotNegative, Positive, Share, State, own
 from fedkin.registry import register
 
 
@@ -33,10 +33,10 @@ class L2SGD(Method):
     is exact when all do; a lost client stands still.
     """
 
-    lr: float = 0.01
-    lam: float = 0.1
-    p: float = 0.1
-    refresh: float = 0.2
+    lr: Positive = 0.01
+    lam: NotNegative = 0.1
+    p: Chance = 0.1
+    refresh: Share = 0.2
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Federation
-from fedkin.methods.base import LocalWork, State
+from fedkin.methods.base import Count, LocalWork, State
 from fedkin.methods.own_objective import OwnObjective
 from fedkin.methods.unified import Unified
 from fedkin.registry import register
@@ -25,7 +25,7 @@ class LSGD(Unified, LocalWork):
     Lost clients are left out of the mean.
     """
 
-    local_steps: int = 5
+    local_steps: Count = 5
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

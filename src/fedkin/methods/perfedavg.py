@@ -10,7 +10,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.errors import unknown
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State
+from fedkin.methods.base import CountOrZero, Positive, State
 from fedkin.methods.fedavg import FedAvg, fine_tune
 from fedkin.registry import register
 
@@ -29,9 +29,9 @@ class PerFedAvg(FedAvg):
     the client's training data. Lost clients are left out of the mean.
     """
 
-    inner_lr: float = 0.01
+    inner_lr: Positive = 0.01
     variant: str = "fo"
-    tune_steps: int = 1
+    tune_steps: CountOrZero = 1
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, own
+from fedkin.methods.base import Count, State, own
 from fedkin.methods.ifca import group_means
 from fedkin.methods.pfedme import PFedMe, envelope_steps
 from fedkin.registry import register
@@ -31,7 +31,7 @@ class PFedKM(PFedMe):
     arrive, each joins the group whose model is nearest.
     """
 
-    clusters: int = 3
+    clusters: Count = 3
 
     def init(self, fed: Federation) -> State:
         groups = fed.initial_model().repeat(self.clusters, 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import State, descend, own
+from fedkin.methods.base import Count, Positive, State, descend, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -27,10 +27,10 @@ class PFedMe(FedAvg):
     mean; if nobody answers, x stays.
     """
 
-    lam: float = 15.0
-    inner_lr: float = 0.05
-    inner_steps: int = 5
-    beta: float = 1.0
+    lam: Positive = 15.0
+    inner_lr: Positive = 0.05
+    inner_steps: Count = 5
+    beta: Positive = 1.0
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import LocalWork, State, use
+from fedkin.methods.base import LocalWork, Positive, State, use
 from fedkin.registry import register
 
 
@@ -24,7 +24,7 @@ class Scaffold(LocalWork):
     Lost clients are left out of the mean and the sum.
     """
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

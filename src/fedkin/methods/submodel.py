@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedkin.federation import Asks, Federation, Step
 from fedkin.masks import choose, deal, parse_rates
-from fedkin.methods.base import State, use
+from fedkin.methods.base import CountOrZero, Positive, State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
 from fedkin.registry import register
 from fedkin.variants import Variant
@@ -118,8 +118,8 @@ class SubmodelLocal(Submodel):
     data is its personal model, of its own size.
     """
 
-    tune_steps: int = 10
-    tune_lr: float | None = None
+    tune_steps: CountOrZero = 10
+    tune_lr: Positive | None = None
 
     def personal(self, fed: Federation, s: State) -> Asks:
         lr = self.lr if self.tune_lr is None else self.tune_lr

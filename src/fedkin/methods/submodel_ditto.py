@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
-from fedkin.methods.base import State, own
+from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.ditto import global_and_own_steps
 from fedkin.methods.submodel import Change, Submodel, levels, one_or_each
 from fedkin.registry import register
@@ -29,7 +29,7 @@ class SubmodelDitto(Submodel):
     otherwise x_i is sent beside the part to train. Lost clients keep their v_i.
     """
 
-    lam: float = 0.1
+    lam: NotNegative = 0.1
 
     def train(  # type: ignore[override]
         self, fed: Federation, s: State, rate: float, at: Tensor

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.federation import Federation
 from fedkin.masks import coordinate_window, deal, random_coordinates, shuffled
-from fedkin.methods.base import State, descend
+from fedkin.methods.base import Count, Positive, State, descend
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -34,9 +34,9 @@ class SubmodelMasks(FedAvg):
 
     rates: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
     kind: Kind = "random"
-    windows: int = 16
+    windows: Count = 16
     aggregation: Literal["fill", "holders"] = "fill"
-    radius: float | None = None
+    radius: Positive | None = None
 
     def init(self, fed: Federation) -> State:
         rates = deal(self.rates, fed.size, fed.random("rates"))

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.errors import FedkinError
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import Method, State
+from fedkin.methods.base import Method, NotNegative, Positive, Share, State
 from fedkin.methods.own_objective import OwnObjective
 from fedkin.objectives import Constants, Settings, constants, get_objective
 
@@ -27,7 +27,7 @@ class Unified(Method):
     """
 
     objective: str = "mx2"
-    lam: float = 1.0
+    lam: NotNegative = 1.0
     relax: float = 1.0
     alpha: float = 0.1
     rescale: bool = True
@@ -80,12 +80,12 @@ class Coordinate(Unified):
     part of the same call.
     """
 
-    p_w: float | None = None
-    smooth: float | None = None
-    convex: float | None = None
-    mu: float | None = None
-    L_w: float | None = None
-    L_beta: float | None = None
+    p_w: Share | None = None
+    smooth: Positive | None = None
+    convex: NotNegative | None = None
+    mu: Positive | None = None
+    L_w: NotNegative | None = None
+    L_beta: NotNegative | None = None
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)
