@@ -13,9 +13,11 @@ from typer.core import TyperGroup
 from fedkin import __version__, commands, compare_command
 from fedkin.comparison import PLAN
 from fedkin.errors import plainly, unknown
-from fedkin.options import parse, template
+from fedkin.flower.cli import add_commands
+from fedkin.options import parse
 from fedkin.registry import methods
 from fedkin.screen import console, plain_table, say
+from fedkin.template import template
 
 # the base class that typer keeps its own copy of, or takes from click
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -131,6 +133,9 @@ def partition(
     """
     values = parse("local", ["--data", data, *context.args])
     commands.partition(values, plot, describe, seed, csv)
+
+
+add_commands(app)
 
 
 def version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.engines import ENGINES
+from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.faults import Faults
 from fedkin.losses import LOSSES
@@ -71,7 +72,9 @@ class RunConfig(BaseModel):
 
     method: str = Field(description="what to train with: see `fedkin methods`")
     rounds: int = Field(100, ge=1, description="communication rounds")
-    seed: int = Field(0, ge=0, description="of all randomness: data split, models, sampling")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="of all randomness: data split, models, sampling"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of clients taking part in a round")
     eval_every: int = Field(10, ge=1, description="rounds between evaluations")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
@@ -159,4 +162,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     config.make_method()
     if config.engine not in ENGINES:
         raise unknown("engine", config.engine, ENGINES)
+    check_name(config.strategy)
+    if config.model.loss not in (None, *LOSSES):
+        raise unknown("loss", config.model.loss, LOSSES)
     return config

@@ -104,21 +104,3 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = merge(result[key], value) if both else value
     return result
-
-
-def template(method: str) -> str:
-    """A commented config file with every key and its default."""
-    lines = [f"# fedkin run this-file.toml        ({_first_line(get_method(method))})", ""]
-    for section, table in sections(get_method(method)).items():
-        lines += ["", f"[{section}]"] if section else [f'method = "{method}"']
-        for key in own_keys(table):
-            column = table.model_fields[key]
-            note = f"  # {column.description}" if column.description else ""
-            shown = json.dumps(column.default) if column.default is not None else '""'
-            mark = "" if column.default is not None else "# "
-            lines.append(f"{mark}{key} = {shown}{note}")
-    return "\n".join(lines) + "\n"
-
-
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")

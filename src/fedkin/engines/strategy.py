@@ -71,7 +71,7 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     if threads > 1:
         found += [Strategy(kernel, size, 1, threads) for size in sizes]
         found += [Strategy(kernel, size, threads) for size in sizes if size < clients]
-    if not native:
+    if not native and not problem.batch_norm:  # batch norm works on one client at a time
         middle = block_sizes(problem, clients)[-2:][0]
         found.append(Strategy("vmap", middle, 1, threads))
     return found
@@ -83,13 +83,21 @@ def named(name: str, problem: Problem, clients: int, threads: int, block: int | 
     middle = block or block_sizes(problem, clients)[-2:][0]
     match name:
         case "stacked":
-            return Strategy("native" if native else "vmap", middle, 1, threads)
+            kernel = "native" if native else "autograd" if problem.batch_norm else "vmap"
+            return Strategy(kernel, middle, 1, threads)
         case "vmap" | "compiled":
             return Strategy(name, middle, 1, threads)
         case "threads":
             return Strategy("native" if native else "autograd", block or 1, threads)
         case "autograd":
             return Strategy("autograd", block or 1, 1, threads)
+    check_name(name)
+    return Strategy.parse(name)
+
+
+def check_name(name: str) -> None:
+    """Refuse what is neither a strategy's name nor spelled out."""
     if ":" in name:
-        return Strategy.parse(name)
-    raise unknown("strategy", name, NAMES)
+        Strategy.parse(name)
+    elif name not in NAMES:
+        raise unknown("strategy", name, NAMES)

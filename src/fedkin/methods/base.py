@@ -9,11 +9,12 @@ from typing import Annotated, Any, ClassVar
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
 
-# what a hyper-parameter may be; checked at the door, not in arithmetic
+# what a hyper-parameter may be; checked at the door, not in arithmetic (Doc says what it is)
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
@@ -67,9 +68,11 @@ class Method:
 class LocalWork(Method):
     """Methods whose clients take SGD steps of size `lr`: `local_steps`, or whole `local_epochs`."""
 
-    lr: Positive = 0.01
-    local_steps: Count = 10
-    local_epochs: Count | None = None
+    lr: Annotated[Positive, Doc("size of a local step")] = 0.01
+    local_steps: Annotated[Count, Doc("local steps in a round")] = 10
+    local_epochs: Annotated[
+        Count | None, Doc("passes over a client's data in a round, in place of local_steps")
+    ] = None
 
     @property
     def work(self) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
@@ -23,7 +24,7 @@ class FedAvg(LocalWork):
     mean; if nobody answers, x stays.
     """
 
-    weighted: bool = False
+    weighted: Annotated[bool, Doc("clients count by their samples")] = False
 
     def init(self, fed: Federation) -> State:
         return State(x=fed.initial_model())
