@@ -110,7 +110,7 @@ class Replies(dict[str, Tensor]):
         w = self.arrived.to(rows.device, rows.dtype)
         w = w if weights is None else w * weights.to(rows)
         total = w.sum()
-        return torch.tensordot(w / total, rows, 1) if total > 0 else torch.zeros_like(rows[0])
+        return torch.tensordot(w / total, rows, 1) if total > 0 else rows.new_zeros(rows.shape[1:])
 
     def fill(self, name: str, old: Tensor) -> Tensor:
         """The rows that arrived, and `old` rows for those that did not."""

@@ -22,10 +22,12 @@ class Lane:
     fed: Federation
     state: State
 
-    def step(self, number: int) -> None:
-        """One round."""
+    def step(self, number: int, last: bool = False) -> None:
+        """One round, and what is to be done after the last one."""
         self.fed.begin_round(number)
         self.method.round(self.fed, self.state)
+        if last:
+            self.method.finish(self.fed, self.state)
         for name, value in vars(self.state).items():
             if isinstance(value, Tensor):  # as it will be when read from a checkpoint
                 setattr(self.state, name, value.contiguous())
