@@ -12,6 +12,7 @@ from fedkin.methods.l2sgd import L2SGD
 from fedkin.methods.local import Local
 from fedkin.methods.lsgd import LSGD
 from fedkin.methods.perfedavg import PerFedAvg
+from fedkin.methods.perm import Perm, PermTwoStage
 from fedkin.methods.pfedkm import PFedKM
 from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
@@ -42,6 +43,8 @@ __all__ = [
     "PFedKM",
     "PFedMe",
     "PerFedAvg",
+    "Perm",
+    "PermTwoStage",
     "Scaffold",
     "State",
     "Submodel",

@@ -1,0 +1,203 @@
+"""PERM: every client learns who to learn with, and its model goes round to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedkin import mixing, shuffling
+from fedkin.client import Client
+from fedkin.federation import Asks, Federation, Replies
+from fedkin.methods.base import State, sgd, use
+from fedkin.methods.fedavg import FedAvg
+from fedkin.registry import register
+
+
+@register("perm-two-stage")
+@dataclass
+class PermTwoStage(FedAvg):
+    """PERM in two stages (Deng et al., 2023): one model for all, then one for each.
+
+    Client i minimises Phi_i(v) = sum_j alpha_i(j)*f_j(v). Stage one, `warm_up` rounds: FedAvg,
+    for w. Then every client j sends g_j, the gradient of f_j at w, and over the simplex
+      alpha_i = argmin sum_j alpha(j)*|g_i - g_j|^2 + lam*sum_j alpha(j)^2/n_j.
+    Stage two: from v_i = w, in every round each model i visits a client c, no two the same
+    one, for K steps v_i <- v_i - eta*T*alpha_i(c)*g_c(v_i). In an epoch of T rounds it visits
+    once each client it gives weight to. `cyclic` is the paper's schedule: T = N, in round j
+    model i at client sigma((i + j) mod N), sigma a random order for each epoch; visits of
+    weight zero are not made. `packed` leaves no gaps: T is the most visits of any one.
+
+    A client that is lost or does not take part: the model due there comes home unchanged. It
+    sends its gradient when it can; before that it learns alone and nobody learns from it.
+
+    gradient_batches: minibatches per gradient (none: all training data). sketch: gradients
+    are sent as so many numbers. lam_rel: lam in units of median(|g_i - g_j|^2)*mean(n); lam:
+    lam itself. nearest: learn from so many at most. step_limit: all steps of a model are
+    shortened alike so that none exceeds this many times lr (its optimum stays). decay:
+    eta = lr/(1 + decay*epoch). radius: |v_i| <= radius after every epoch. polish: 1/L of a
+    last step v_i - (1/L)*grad Phi_i(v_i), for which models go round once more.
+    """
+
+    lr: float = 0.1
+    warm_up: int = 20
+    gradient_batches: int | None = None
+    sketch: int | None = None
+    lam_rel: float = 1.0
+    lam: float | None = None
+    nearest: int | None = None
+    solver: Literal["exact", "projected-gradient"] = "exact"
+    schedule: Literal["packed", "cyclic"] = "packed"
+    step_limit: float = 4.0
+    decay: float = 0.0
+    radius: float | None = None
+    polish: float = 0.0
+
+    def init(self, fed: Federation) -> State:
+        x, n = fed.initial_model(), fed.size
+        return State(
+            x=x, v=x.repeat(n, 1), g=x.new_zeros(n, self.sketch or len(x)),
+            heard=torch.zeros(n, dtype=torch.int64), alpha=torch.full((n, n), 1 / n).double(),
+            plan=torch.zeros(1, n, dtype=torch.int64), hop=1, epoch=0, rounds=0, polished=0,
+        )  # fmt: skip
+
+    def round(self, fed: Federation, s: State) -> None:
+        s.rounds += 1
+        if s.rounds <= self.warm_up:
+            super().round(fed, s)
+            fed.record(visits=0, own_weight=1 / fed.size)
+            return
+        if s.epoch == 0:
+            s.v = s.x.repeat(fed.size, 1)
+        begins = s.hop == len(s.plan)
+        s.epoch += begins
+        self.learn_weights(fed, s)
+        if begins:
+            s.plan, s.hop = self.draw_plan(fed, s), 0
+        visits = self.shuffle(fed, s)
+        fed.record(visits=visits, own_weight=s.alpha.diagonal().mean())
+
+    def learn_weights(self, fed: Federation, s: State) -> None:
+        """Hear the gradients that are due; if any came, find everybody's weights."""
+        present = fed.sample()
+        due = present[self.due(s)[present]]
+        r = self.gradients(fed, s, due)
+        if not r.arrived.any():
+            return
+        s.g[due[r.arrived]], s.heard[due[r.arrived]] = r["g"][r.arrived], s.epoch
+        z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
+        z = z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
+        lam = mixing.scale_free(z, fed.samples, self.lam_rel) if self.lam is None else self.lam
+        solve = mixing.simplex_weights if self.solver == "exact" else mixing.projected_gradient
+        s.alpha = solve(mixing.only_nearest(z, self.nearest), fed.samples, lam)
+
+    def due(self, s: State) -> Tensor:
+        """Whose gradient is wanted: w stays, so once is enough."""
+        never: Tensor = s.heard == 0
+        return never
+
+    def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
+        return fed.map(
+            gradient_at, due, {"x": s.x}, batches=self.gradient_batches, sketch=self.sketch
+        )
+
+    def draw_plan(self, fed: Federation, s: State) -> Tensor:
+        """Which client each model visits in the rounds of an epoch: [T, N], -1 for none."""
+        draw = shuffling.packed if self.schedule == "packed" else shuffling.cyclic
+        return draw(s.alpha > 0, fed.random("plan"))
+
+    def shuffle(self, fed: Federation, s: State) -> int:
+        """One round of visits; tells how many."""
+        host, rounds = s.plan[s.hop], len(s.plan)
+        weight = rounds * s.alpha[torch.arange(fed.size), host]
+        going = (host >= 0) & (weight > 0) & torch.isin(host, fed.sample())
+        weight = weight / (rounds * s.alpha.amax(1) / self.step_limit).clamp(min=1)
+        each = {"v": s.v[going], "weight": weight[going].to(s.v)}
+        lr = self.lr / (1 + self.decay * (s.epoch - 1))
+        r = fed.map(visit, at=host[going], each=each, lr=lr, **self.work)
+        s.v[going] = r.fill("v", each["v"])
+        s.hop += 1
+        if s.hop == rounds:
+            s.v = self.project(s.v)
+        return int(going.sum())
+
+    def project(self, v: Tensor) -> Tensor:
+        """The nearest points of the domain."""
+        if self.radius is None:
+            return v
+        too_long: Tensor = (v.norm(dim=1, keepdim=True) / self.radius).clamp(min=1)
+        return v / too_long
+
+    def finish(self, fed: Federation, s: State) -> None:
+        """The last step; a client lost in it is missing from the gradients."""
+        if not self.polish or not s.epoch:
+            return
+        slope = torch.zeros_like(s.v)
+        for host in self.draw_plan(fed, s):
+            going = host >= 0
+            weight = s.alpha[going, host[going]].to(s.v)
+            each = {"v": s.v[going], "weight": weight}
+            slope[going] += fed.map(weighed_gradient, at=host[going], each=each).fill(
+                "g", torch.zeros_like(each["v"])
+            )
+        s.final, s.polished = self.project(s.v - self.polish * slope), s.rounds
+
+    def personal(self, fed: Federation, s: State) -> Asks:
+        if s.epoch == 0:
+            return super().personal(fed, s)
+        return fed.ask(use, each={"model": s.final if s.polished == s.rounds else s.v})
+
+    def results(self, s: State) -> dict[str, Tensor]:
+        return {"mixing": s.alpha}
+
+
+@register("perm")
+@dataclass
+class Perm(PermTwoStage):
+    """PERM in a single loop (Deng et al., 2023): weights and personal models learnt together.
+
+    As in two stages, but w goes on learning, by w <- w - gamma*mean_j g_j (gamma: lr unless
+    given), and every client sends a new g_j once per epoch, or in every round it takes part in
+    (`refresh`), from which the weights alpha_i are found anew. Visits then use the present
+    weights; a `packed` epoch knows only the visits wanted at its start. The `warm_up` is short.
+    A client that is lost or does not take part is represented by its last gradient.
+    """
+
+    warm_up: int = 5
+    refresh: Literal["epoch", "round"] = "epoch"
+    gamma: float | None = None
+
+    def due(self, s: State) -> Tensor:
+        """Whose gradient is wanted: the last ones were taken at another w."""
+        old: Tensor = (s.heard < s.epoch) | (self.refresh == "round")
+        return old
+
+    def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
+        """Whole gradients, for the sake of w; a sketch of them is kept where asked for."""
+        r = fed.map(gradient_at, due, {"x": s.x}, batches=self.gradient_batches, sketch=None)
+        s.x = s.x - (self.lr if self.gamma is None else self.gamma) * r.mean("g")
+        if self.sketch is not None and r:
+            r["g"] = mixing.sketch(r["g"], self.sketch)
+        return r
+
+
+def gradient_at(client: Client, x: Tensor, batches: Any, sketch: Any) -> dict[str, Tensor]:
+    """The gradient of f_i, on so many minibatches or on all training data; or its sketch."""
+
+    def add(g: Tensor) -> Tensor:
+        more: Tensor = g + client.grad(x) / batches
+        return more
+
+    g = client.full_grad(x) if batches is None else client.repeat(batches, add, x.new_zeros(1, 1))
+    return {"g": g if sketch is None else mixing.sketch(g, sketch)}
+
+
+def visit(client: Client, v: Tensor, weight: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    """A model trains at its host: v <- v - lr*weight*g_c(v)."""
+    return {"v": sgd(client, v, lr * weight, work)}
+
+
+def weighed_gradient(client: Client, v: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    return {"g": weight * client.full_grad(v)}

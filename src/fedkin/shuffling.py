@@ -1,0 +1,70 @@
+"""Who visits whom when: the rounds of an epoch in which models go round the clients.
+
+A plan [T, N] says for each of the T rounds which client every model visits, -1 for none. No
+client has two visitors in one round, and each visit that is wanted is made exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from torch import Tensor
+
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+
+
+def cyclic(wanted: Tensor, random: np.random.Generator) -> Tensor:
+    """N rounds, in round j model i at client sigma((i + j) mod N), sigma a random order."""
+    n = len(wanted)
+    order = torch.from_numpy(random.permutation(n))
+    places = torch.arange(n)
+    plan = order[(places[:, None] + places) % n]
+    return plan.where(wanted.cpu()[places, plan], -1)
+
+
+def packed(wanted: Tensor, random: np.random.Generator) -> Tensor:
+    """The fewest rounds there can be: as many as the busiest model or client has visits.
+
+    Visits that change nothing ("idle") make all equally busy; then there is always a round
+    in which every model and every client has exactly one visit (Birkhoff), and taking it
+    away leaves all equally busy again. Takes time T*N^2.
+    """
+    n = len(wanted)
+    models, hosts = random.permutation(n), random.permutation(n)
+    due: Flags = wanted.numpy(force=True)[np.ix_(models, hosts)]
+    rounds = int(max(due.sum(0).max(), due.sum(1).max()))
+    idle = _idle_visits(rounds - due.sum(1), rounds - due.sum(0))
+    plan, place = np.full((rounds, n), -1), np.arange(n)
+    for t in random.permutation(rounds):
+        host = _everybody_once(due | (idle > 0))
+        real = due[place, host]
+        plan[t, models] = np.where(real, hosts[host], -1)
+        idle[place[~real], host[~real]] -= 1
+        due[place[real], host[real]] = False
+    return torch.from_numpy(plan)
+
+
+def _idle_visits(of_models: Counts, at_clients: Counts) -> Counts:
+    """Numbers of visits [N, N] with these sums over rows and over columns."""
+    found = np.zeros((len(of_models), len(at_clients)), np.int64)
+    rows, columns = np.cumsum(of_models), np.cumsum(at_clients)
+    ends = np.union1d(rows, columns)
+    ends = ends[ends > 0]
+    # both sums cut the line 0 .. total into stretches: each common stretch is one entry
+    row, column = np.searchsorted(rows, ends), np.searchsorted(columns, ends)
+    found[row, column] = np.diff(ends, prepend=0)
+    return found
+
+
+def _everybody_once(allowed: Flags) -> Any:
+    """A column for every row, all different, each of them allowed."""
+    columns = np.nonzero(allowed)[1].astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(allowed.sum(1))]).astype(np.int32)
+    graph = csr_array((np.ones(len(columns), np.int8), columns, starts), shape=allowed.shape)
+    return maximum_bipartite_matching(graph, perm_type="column")
