@@ -122,8 +122,8 @@ class Client:
         if v.dim() == 3:
             k = len(v)
             self._count(k, k * batch.sizes)
-            x, y = (t.repeat(k, *[1] * (t.dim() - 1)) for t in (batch.x, batch.y))
-            w = None if batch.w is None else batch.w.repeat(k, 1)
+            x, y = (torch.cat([t] * k) for t in (batch.x, batch.y))
+            w = None if batch.w is None else torch.cat([batch.w] * k)
             return self._with_l2(v, self.kernel.grad(v.flatten(0, 1), x, y, w).view_as(v))
         self._count(1, batch.sizes)
         v = self._rows(v)

@@ -36,13 +36,13 @@ class Place:
         """A block (rows or a symbol) as a model that is zero elsewhere."""
         if isinstance(block, Point):
             return Point({name: (c, self) for name, (c, _) in block.parts.items()})
-        model = block.new_zeros(len(block), self.size)
-        model[:, self.columns] = block  # type: ignore[attr-defined]
+        model = block.new_zeros(*block.shape[:-1], self.size)
+        model[..., self.columns] = block  # type: ignore[attr-defined]
         return model
 
     def pick(self, models: Tensor) -> Tensor:
-        """This block of models [B, d]."""
-        return models[:, self.columns]  # type: ignore[attr-defined]
+        """This block of models [..., d]."""
+        return models[..., self.columns]  # type: ignore[attr-defined]
 
     def rest(self) -> Place:
         """The places that are not in this block."""
@@ -119,26 +119,19 @@ class Formula:
 
     __rmul__ = __mul__
 
-    def gradients(
-        self,
-        blocks: Mapping[str, Tensor],
-        wanted: Iterable[str],
-        slope: Callable[[Tensor], Tensor],
-    ) -> list[Tensor]:
-        """The gradient by each wanted block; `slope` gives the gradient of the loss at a point."""
-        found: dict[str, Tensor] = {}
+    def gradient(self, wanted: Iterable[str]) -> Gradient:
+        """The gradient by the wanted blocks, ready to be taken many times."""
+        found = []
         for terms, factor in ((self.losses, 1.0), (self.squares, 2.0)):
             for weight, point in terms:
-                own = [name for name in wanted if name in point.parts]
-                if not own:
-                    continue
-                inner = point.at(blocks)
-                inner = slope(inner) if terms is self.losses else inner
-                for name in own:
-                    c, place = point.parts[name]
-                    part = times(factor * weight * c, inner if place is None else place.pick(inner))
-                    found[name] = found[name] + part if name in found else part
-        return [found[n] if n in found else torch.zeros_like(blocks[n]) for n in wanted]
+                own = [
+                    (name, factor * weight * c, place)
+                    for name, (c, place) in point.parts.items()
+                    if name in wanted
+                ]
+                if own:
+                    found.append((terms is self.losses, point, own))
+        return Gradient(tuple(wanted), found)
 
     def curvature(self, loss: float, one: str, other: str) -> float:
         """The second derivative between two blocks if the loss's own were `loss` everywhere."""
@@ -157,6 +150,27 @@ class Formula:
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """For every term: whether it is a loss, its point, and what it gives to the wanted blocks."""
+
+    wanted: tuple[str, ...]
+    terms: list[tuple[bool, Point, list[tuple[str, Number, Place | None]]]]
+
+    def __call__(
+        self, blocks: Mapping[str, Tensor], slope: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        """By each wanted block; `slope` gives the gradient of the loss at a point."""
+        found: dict[str, Tensor] = {}
+        for is_loss, point, own in self.terms:
+            inner = point.at(blocks)
+            inner = slope(inner) if is_loss else inner
+            for name, c, place in own:
+                part = times(c, inner if place is None else place.pick(inner))
+                found[name] = found[name] + part if name in found else part
+        return [found[n] if n in found else torch.zeros_like(blocks[n]) for n in self.wanted]
+
+
 def square(v: Any) -> Any:
     """|v|^2 of every row, as a column."""
     if isinstance(v, Point):
@@ -165,5 +179,8 @@ def square(v: Any) -> Any:
 
 
 def times(c: Number, rows: Tensor) -> Tensor:
-    """c*rows, without work where c is 1."""
-    return rows if isinstance(c, float) and c == 1.0 else c * rows
+    """c*rows, without multiplying where c is 1 or -1."""
+    if isinstance(c, float) and abs(c) == 1.0:
+        return rows if c > 0 else -rows
+    product: Tensor = c * rows
+    return product

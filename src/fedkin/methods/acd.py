@@ -48,6 +48,8 @@ class ACD(Coordinate):
             long=(1 - p_w) / (theta * fed.size * s.L_beta) if s.L_beta else 0.0,
             **self.settings(fed),
         )  # fmt: skip
+        if not mean.answered:
+            return
         y, z = drift(steps, lambda y, z: rest(y, z, **t), s.w, s.z)
         y, z = rest(y, z, **t)
         if s.L_w:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.federation import Federation
 from fedkin.methods.base import State
-from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.unified import Coordinate, step_sizes
 from fedkin.registry import register
 
@@ -62,12 +62,13 @@ class ASCD(Coordinate):
         t = step_sizes(s, p_w, fed.size, self.eta)
         theta = min(0.8, 1 / t["eta"])
         t |= momentum(theta, t["eta"], s.mu)
-        x = theta * s.z + (1 - theta) * s.w
+        x = s.w + theta * (s.z - s.w)
         mean = fed.mean(
             step_betas_ahead, at=fed.sample(), shared={"w": x}, theta=theta,
             steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **self.settings(fed),
         )  # fmt: skip
-        s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
+        if mean.answered:
+            s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
 
 
 def momentum(theta: float, eta: float, mu: float) -> dict[str, Any]:
@@ -79,16 +80,16 @@ def move(
     x: Tensor, z: Tensor, g: Tensor, eta: Any, gamma: Any, nu: Any, **_: Any
 ) -> tuple[Tensor, Tensor]:
     """y+ and z+ = nu*z + (1 - nu)*x + gamma/eta*(y+ - x)."""
-    return x - eta * g, nu * z + (1 - nu) * x - gamma * g
+    return x - eta * g, x + nu * (z - x) - gamma * g
 
 
 def step_betas(
     client: Client, w: Tensor, lr: Any, steps: Any, **settings: Any
 ) -> dict[str, Tensor]:
-    f = OwnObjective(client, **settings)
+    f, t = OwnObjective(client, **settings), as_tensors(client, lr=lr)
     beta = client.repeat(
         steps,
-        lambda beta: beta - lr * f.grad_beta(w, beta, client.next_batch()),
+        lambda beta: beta - t["lr"] * f.grad_beta(w, beta, client.next_batch()),
         client.recall("beta", f.start),
     )
     client.keep(beta=beta)
@@ -100,12 +101,13 @@ def step_betas_ahead(
     **settings: Any,
 ) -> dict[str, Tensor]:  # fmt: skip
     f = OwnObjective(client, **settings)
+    t = as_tensors(client, theta=theta, eta=weight * eta, gamma=weight * gamma, nu=nu)
 
     def step(y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        x = theta * z + (1 - theta) * y
-        return move(x, z, weight * f.grad_beta(w, x, client.next_batch()), eta, gamma, nu)
+        x = y + t["theta"] * (z - y)
+        return move(x, z, f.grad_beta(w, x, client.next_batch()), **t)
 
     y = client.recall("beta", f.start)
     y, z = client.repeat(steps, step, y, client.recall("z", y))
     client.keep(beta=y, z=z)
-    return {"g": f.grad_w(w, theta * z + (1 - theta) * y, client.next_batch())}
+    return {"g": f.grad_w(w, y + theta * (z - y), client.next_batch())}

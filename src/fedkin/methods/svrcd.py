@@ -13,7 +13,7 @@ from torch import Tensor
 from fedkin.client import Client
 from fedkin.federation import Federation
 from fedkin.methods.base import State
-from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.scd import momentum, move
 from fedkin.methods.unified import Coordinate, drift, step_sizes
 from fedkin.registry import register
@@ -35,7 +35,8 @@ class SVRCD(Coordinate):
 
     A round is one communication: a step on w or a new G, with the beta steps before it; the
     first round makes the first G. In between, w moves by G alone, which everybody can follow.
-    A lost client is left out of the means and keeps its beta, its snapshot and its part of G.
+    A client that is lost or not sampled stands still and keeps its snapshot: G is the mean of
+    all clients' own, so estimates stay unbiased.
     """
 
     eta: float | None = None
@@ -72,6 +73,8 @@ class SVRCD(Coordinate):
             take_estimate, at=fed.sample(), shared=self.sent(s), steps=steps, **t,
             **self.settings(fed),
         )  # fmt: skip
+        if not mean.answered:
+            return
         s.before, z = self.follow(s, steps, t)
         s.w, s.z = along(mean["g"] / p_w + s.g, ahead(s.before, z, s.v, t), z, t)
 
@@ -79,13 +82,13 @@ class SVRCD(Coordinate):
         """Beta steps (none when the snapshot is due), then a new snapshot and its gradient."""
         before = self.follow(s, steps - 1, t)[0] if steps else s.before
         mean = fed.mean(
-            take_snapshot, shared=self.sent(s) | {"before": before}, steps=steps, **t,
-            **self.settings(fed),
+            take_snapshot, at=fed.sample(), shared=self.sent(s) | {"before": before}, steps=steps,
+            share=1 / fed.size, **t, **self.settings(fed),
         )  # fmt: skip
+        if not mean.answered:
+            return
         s.w, s.z = self.follow(s, steps, t)
-        s.due, s.before = not mean.answered, before
-        if mean.answered:
-            s.v, s.g = before.clone(), mean["g"]
+        s.v, s.g, s.due = before.clone(), s.g + mean.answered / fed.size * mean["dg"], False
 
     def sent(self, s: State) -> dict[str, Tensor]:
         return {"y": s.w, "g": s.g}
@@ -124,7 +127,7 @@ def ahead(y: Tensor, z: Tensor, v: Tensor, t: Mapping[str, Any]) -> Tensor:
     """The point x at which gradients are taken."""
     if not t["accelerated"]:
         return y
-    return t["th1"] * z + t["th2"] * v + (1 - t["th1"] - t["th2"]) * y
+    return y + t["th1"] * (z - y) + t["th2"] * (v - y)
 
 
 def along(g: Tensor, x: Tensor, z: Tensor, t: Mapping[str, Any]) -> Pair:
@@ -141,7 +144,7 @@ class Walk:
         self, client: Client, y: Tensor, z: Tensor | None, g: Tensor, hyper: dict[str, Any]
     ) -> None:
         self.client, self.size = client, y.shape[1]
-        self.t = {name: hyper.pop(name) for name in TUNED}
+        self.t = as_tensors(client, **{name: hyper.pop(name) for name in TUNED})
         self.f = OwnObjective(client, **hyper)
         beta = client.recall("beta", self.f.start)
         self.y, self.before = self.beside(y, beta), client.recall("before", beta)
@@ -155,14 +158,12 @@ class Walk:
         return torch.cat([w.expand(len(self.client), -1), beta], 1)
 
     def split(self, rows: Tensor) -> Pair:
-        return rows[:, : self.size], rows[:, self.size :]
+        return rows[..., : self.size], rows[..., self.size :]
 
     def news(self, x: Tensor, block: str) -> Tensor:
         """grad_b f_j(x) - grad_b f_j(v) on one fresh minibatch j."""
-        batch = self.client.next_batch()
-        here, there = (
-            self.f.grads(*self.split(point), batch, (block,))[0] for point in (x, self.v)
-        )
+        points = self.split(torch.stack([x, self.v]))
+        here, there = self.f.grads(*points, self.client.next_batch(), (block,))[0]
         return here - self.taken * there
 
     def step_betas(self, steps: Any) -> None:
@@ -195,13 +196,14 @@ def take_estimate(
 
 
 def take_snapshot(
-    client: Client, y: Tensor, g: Tensor, before: Tensor, steps: Any, z: Tensor | None = None,
-    **hyper: Any,
+    client: Client, y: Tensor, g: Tensor, before: Tensor, steps: Any, share: Any,
+    z: Tensor | None = None, **hyper: Any,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Beta steps, then v <- y as it was before the last of them, and the gradient there."""
     walk = Walk(client, y, z, g, hyper)
     walk.step_betas(steps)
     v = walk.beside(before, walk.before)
     by_w, by_beta = walk.f.grads(*walk.split(v))
-    walk.keep(v=v, g=by_beta / client.problem.num_clients, taken=torch.ones_like(walk.taken))
-    return {"g": by_w}
+    old = client.recall("g_w", torch.zeros_like(y))
+    walk.keep(v=v, g=share * by_beta, g_w=by_w, taken=torch.ones_like(walk.taken))
+    return {"dg": by_w - old}
