@@ -8,6 +8,7 @@ from fedkin.methods import Method, State
 from fedkin.problem import Problem
 from fedkin.registry import get_method, methods, register
 from fedkin.results.run import Run
+from fedkin.results.stored import open_run
 from fedkin.settings import Settings
 from fedkin.training import train
 
@@ -16,5 +17,5 @@ __version__ = "0.1.0"
 __all__ = [
     "ClientData", "DataConfig", "DivergedError", "Faults", "Federation", "FedkinError", "Method",
     "Problem", "Run", "Settings", "State", "from_arrays", "get_method", "load", "methods",
-    "register", "train",
+    "open_run", "register", "train",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from fedkin.errors import plainly, unknown
 from fedkin.flower.cli import add_commands
 from fedkin.options import parse
 from fedkin.registry import methods
+from fedkin.results import cli as results_cli
 from fedkin.screen import console, plain_table, say
 from fedkin.template import template
 
@@ -136,6 +137,7 @@ def partition(
 
 
 add_commands(app)
+results_cli.add_commands(app)
 
 
 def version(wanted: bool) -> None:

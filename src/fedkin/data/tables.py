@@ -25,8 +25,8 @@ def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
     return table_pool(read_frame(config), config, f"table '{config.path}'")
 
 
-def read_frame(config: DataConfig) -> pd.DataFrame:
-    """A CSV or Parquet file as it is."""
+def read_frame(config: DataConfig, **csv: Any) -> pd.DataFrame:
+    """A CSV or Parquet file as it is; `csv` are pandas' options of how to read one."""
     import pandas as pd  # here: importing it takes a second
 
     if config.path is None:
@@ -34,7 +34,7 @@ def read_frame(config: DataConfig) -> pd.DataFrame:
     path = given(config.path)
     try:
         if config.name == "csv":
-            return pd.read_csv(path, low_memory=False)
+            return pd.read_csv(path, low_memory=False, **csv)
         return pd.read_parquet(path)
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]

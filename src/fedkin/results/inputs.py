@@ -30,6 +30,7 @@ class Inputs:
     num_classes: int | None
     class_names: tuple[str, ...]
     loss: str
+    dtype: str
     preparation: Preparation
 
     @classmethod
@@ -44,12 +45,12 @@ class Inputs:
             data.num_classes,
             data.class_names,
             problem.spec.loss.name,
+            str(problem.dtype).removeprefix("torch."),
             data.preparation,
         )
 
-    def save(self, folder: Path) -> None:
-        facts = {**vars(self), "preparation": self.preparation.facts()}
-        write_text(folder / INPUTS, json.dumps(facts, indent=1) + "\n")
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "preparation": self.preparation.facts()}, indent=1) + "\n"
 
     @classmethod
     def load(cls, folder: Path) -> Inputs:
@@ -71,7 +72,7 @@ class Inputs:
 def keep_inputs(folder: Path, problem: Problem) -> None:
     """Write at a run's start what its models take, and which client has what to learn from."""
     if not (folder / INPUTS).exists():
-        Inputs.of(problem).save(folder)
+        write_text(folder / INPUTS, Inputs.of(problem).to_json())
         write_text(folder / LABELS, label_table(problem.data).to_csv())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from fedkin.training import Trainer
 
 
+def client_number(names: Sequence[str], client: int | str) -> int:
+    """A client's place among all clients, from its number or its name."""
+    if isinstance(client, int) and 0 <= client < len(names):
+        return client
+    if str(client) in names:
+        return names.index(str(client))
+    if isinstance(client, int) or str(client).isdigit():
+        raise FedkinError(f"there is no client {client}: clients are 0 to {len(names) - 1}")
+    raise unknown("client", client, names)
+
+
 class PersonalModels(Mapping[int | str, nn.Module]):
     """`models[17]` or `models["clinic-a"]`: that client's model, a plain module."""
 
@@ -29,14 +40,7 @@ class PersonalModels(Mapping[int | str, nn.Module]):
         return own_size.module(vector)
 
     def number(self, client: int | str) -> int:
-        names = self.problem.data.names
-        if isinstance(client, int) and 0 <= client < len(names):
-            return client
-        if str(client) in names:
-            return names.index(str(client))
-        if isinstance(client, int) or str(client).isdigit():
-            raise FedkinError(f"there is no client {client}: clients are 0 to {len(names) - 1}")
-        raise unknown("client", client, names)
+        return client_number(self.problem.data.names, client)
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.models)))

@@ -68,13 +68,14 @@ class StoredRun(Records):
         if module is None:
             config = validated(ModelConfig, self.settings["model"], f"{self.path}/config.toml")
             module = build(config.name, known.input_shape, known.outputs)
-        nothing = torch.zeros(1).expand(len(known.clients), *known.input_shape)
-        kind = torch.long if known.num_classes is not None else torch.float32
+        dtype = getattr(torch, known.dtype)
+        nothing = torch.zeros(1, dtype=dtype).expand(len(known.clients), *known.input_shape)
+        kind = torch.long if known.num_classes is not None else dtype
         shape = (known.outputs,) if known.num_classes is None and known.outputs > 1 else ()
         targets = torch.zeros(1, dtype=kind).expand(len(known.clients), *shape)
         one_each = Examples(nothing, targets, torch.arange(len(known.clients) + 1))
         data = ClientData(one_each, one_each, known.num_classes, names=known.clients)
-        return Problem(module, data, known.loss if known.loss in LOSSES else None)
+        return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
 
 
 class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):

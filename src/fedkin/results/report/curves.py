@@ -70,7 +70,7 @@ def _curves(
     score: Score,
     numbers: pd.DataFrame,
 ) -> Drawing:
-    figure, axes = canvas(3.6 + 0.12 * len(courses))
+    figure, axes = canvas(2.9 + 0.13 * len(courses))
     for i, (label, rows) in enumerate(courses.items()):
         style = series_style(i)
         if not rows[cost].any():  # a method that costs nothing is a level
@@ -121,7 +121,7 @@ def gain_bars(groups: Sequence[Group], score: Score) -> list[Drawing]:
 
 def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score) -> Drawing:
     values = rows["gain"].to_numpy() * (100 if score == "accuracy" else 1)
-    figure, axes = canvas(3.0)
+    figure, axes = canvas(2.7)
     edges = np.arange(len(values) + 1) - 0.5
     if len(values) <= 120:
         axes.bar(range(len(values)), values, color=np.where(values < 0, BAD, GOOD), width=0.8)
@@ -148,7 +148,7 @@ def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score) -> Drawi
 
 def distribution(groups: Sequence[Group], score: Score) -> Drawing:
     """Every client's score as a dot, with the middle half and the median, method by method."""
-    figure, axes = canvas(1.2 + 0.42 * len(groups))
+    figure, axes = canvas(1.0 + 0.4 * len(groups))
     parts, medians = [], []
     for i, group in enumerate(groups):
         scores = [at_the_end(run, score) for run in group.runs]

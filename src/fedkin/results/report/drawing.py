@@ -80,7 +80,7 @@ class Drawing:
         return f'{head} role="img" aria-labelledby="{label}">{title}{words}{body}'
 
 
-def canvas(height: float = 3.6, width: float = 5.0) -> tuple[Figure, Axes]:
+def canvas(height: float = 3.2, width: float = 4.3) -> tuple[Figure, Axes]:
     """An empty figure of a phone's width in the common style."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")

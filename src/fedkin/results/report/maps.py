@@ -46,7 +46,7 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
     weights = table.drop(columns="client").to_numpy(dtype=float)
     order, by = _side_by_side(run, weights)
     ordered = weights[np.ix_(order, order)]
-    figure, axes = canvas(4.6)
+    figure, axes = canvas(4.0)
     picture = shrunk(ordered)
     # square root: without it a client's weight on itself hides all others
     norm = PowerNorm(0.5, 0, max(float(picture.max()), 1e-12))
@@ -96,7 +96,7 @@ def cluster_map(number: int, group: Group) -> Drawing | None:
     count = int(clusters.max()) + 1
     picture = shrunk(clusters, nearest=True)
     colours = np.array([to_rgba(KINDS[k % len(KINDS)]) for k in range(max(count, 1))] + [(0,) * 4])
-    figure, axes = canvas(min(2.2 + 0.05 * len(clusters), 4.6))
+    figure, axes = canvas(min(2.2 + 0.04 * len(clusters), 4.2))
     first, last = table["round"].iloc[[0, -1]]
     edges = (first - 0.5, last + 0.5, len(clusters) - 0.5, -0.5)
     axes.imshow(colours[picture], aspect="auto", interpolation="none", extent=edges)
@@ -135,7 +135,7 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     levels = pd.concat(rows).groupby(["method", "rate"], sort=False)["score"]
     numbers = levels.agg(["mean", "std", "size"]).rename(columns={"size": "clients"}).reset_index()
     numbers = numbers.sort_values(["method", "rate"])
-    figure, axes = canvas(3.4)
+    figure, axes = canvas(3.0)
     places = {group.label: i for i, group in enumerate(groups)}
     for label, part in numbers.groupby("method", sort=False):
         error = part["std"] / np.sqrt(part["clients"])
@@ -173,7 +173,7 @@ def label_histogram(run: Records) -> Drawing | None:
     title = "What clients learn from"
     if classes == ["samples"]:
         words = words.partition(";")[0] + "."
-    figure, axes = canvas(3.8)
+    figure, axes = canvas(3.4)
     if len(classes) > MOST_CLASSES:
         image = axes.imshow(shrunk(counts.T), cmap=FADING, aspect="auto", interpolation="none")
         image.set_extent((-0.5, len(table) - 0.5, len(classes) - 0.5, -0.5))

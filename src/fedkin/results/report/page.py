@@ -31,7 +31,7 @@ a { color: var(--accent); }
 .verdict p:first-child { font-size: 1.12rem; font-weight: 600; }
 .note { background: var(--note); border: 1px solid var(--line); }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.card + .card { margin-top: 16px; }
+.card + .card, .figures + .card { margin-top: 16px; }
 .figures { display: grid; gap: 16px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%%, 380px), 1fr)); }
 .figures .card { margin: 0; }

@@ -24,44 +24,46 @@ Row = Mapping[str, str]
 
 
 def result_rows(summaries: Sequence[Summary], chosen: Sequence[str], score: Score) -> list[Row]:
-    """One row per method, in words."""
+    """One row per method: how good its personal models are, in words."""
     rows = []
     for s in summaries:
-        low, middle, high = (shown(s.percentiles[p], score) for p in (5, 50, 95))
-        middle_range = f"{low} · {middle} · {high}".replace(f"{SPACE}% ·", f"{SPACE}·")
+        best = with_interval(s.best, score)
         row = {
             "method": s.label + (" ✓" if s.label in chosen else ""),
             "seeds": str(s.seeds),
             f"personal {score}, last round": with_interval(s.last, score),
             "best round, chosen on validation": (
-                f"{with_interval(s.best, score)} (round {s.best_round:.0f})"
-                if s.best and s.best_round
-                else "last only"
+                f"{best} (round {s.best_round:.0f})" if s.best_round else "last only"
             ),
             "worst tenth of clients": with_interval(s.worst_tenth, score),
-            "clients: 5th, 50th, 95th percentile": middle_range,
-            "spread over clients": with_interval(s.spread, score),
             "better off than alone": with_interval(s.better_than_alone, "accuracy"),
             "gain over alone": _gain(s.mean_gain, score),
             "global model": with_interval(s.shared_model, score),
-            "MB": amount(s.megabytes),
-            "seconds": amount(s.seconds),
-            "gradients": amount(s.gradients),
         }
         rows.append(row)
     return _without_empty(rows)
 
 
+def spread_rows(summaries: Sequence[Summary], score: Score) -> list[Row]:
+    """One row per method: how clients differ."""
+    rows = []
+    for s in summaries:
+        row = {"method": s.label, "spread over clients": with_interval(s.spread, score)}
+        for p, value in s.percentiles.items():
+            row["median" if p == 50 else f"{p}th percentile"] = shown(value, score)
+        rows.append(row)
+    return _without_empty(rows)
+
+
 def _gain(gain: Estimate | None, score: Score) -> str:
-    if gain is None:
-        return NOTHING
-    if gain.low is None or gain.high is None:
-        return points(gain.mean, score)
-    return f"{points(gain.mean, score)} ({points(gain.low, score)} to {points(gain.high, score)})"
+    if gain is None or gain.high is None:
+        return points(None if gain is None else gain.mean, score)
+    half = points(gain.high - gain.mean, score).removeprefix("+")
+    return f"{points(gain.mean, score)}{SPACE}±{SPACE}{half}"
 
 
 def cost_rows(summaries: Sequence[Summary]) -> Sequence[Row]:
-    """What reaching the target took: medians over seeds."""
+    """What reaching the target took (medians over seeds), and what all rounds (means)."""
     rows = []
     for s in summaries:
         cost = s.to_target
@@ -70,6 +72,11 @@ def cost_rows(summaries: Sequence[Summary]) -> Sequence[Row]:
             for name in ("rounds", "megabytes", "seconds", "gradients"):
                 title = "MB" if name == "megabytes" else name
                 row[title] = amount(getattr(cost, name))
+            row |= {
+                "all rounds: MB": amount(s.megabytes),
+                "all rounds: seconds": amount(s.seconds),
+                "all rounds: gradients": amount(s.gradients),
+            }
             rows.append(row)
     return rows
 

@@ -22,7 +22,8 @@ def points(value: float | None, score: Score) -> str:
     """A difference of accuracies in percentage points, of losses as it is."""
     if value is None or value != value:
         return NOTHING
-    return f"{100 * value:+.1f}" if score == "accuracy" else f"{value:+.3g}"
+    text = f"{100 * value:+.1f}" if score == "accuracy" else f"{value:+.3g}"
+    return text if float(text) else text.lstrip("+-")
 
 
 def with_interval(found: Estimate | None, score: Score) -> str:

@@ -134,7 +134,7 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
     sections += [
         html.section("Results", html.card(tables.as_html(results, _caption(score)))),
         html.section(f"Personal {score} and what it costs", curves, _costs(found)),
-        html.section("What it means for each client", clients_),
+        html.section("What it means for each client", clients_, _spread(found)),
     ]
     if found.pairs:
         sections.append(html.section("Is the difference real?", _comparisons(found)))
@@ -167,6 +167,14 @@ def _costs(found: Findings) -> str:
     return html.card(tables.as_html(tables.cost_rows(found.summaries), caption))
 
 
+def _spread(found: Findings) -> str:
+    caption = (
+        "How clients differ at the last round: standard deviation and percentiles over clients, "
+        "means over seeds."
+    )
+    return html.card(tables.as_html(tables.spread_rows(found.summaries, found.score), caption))
+
+
 def _comparisons(found: Findings) -> str:
     table = tables.as_html(tables.paired_rows(found.pairs, found.score), PAIRED)
     if len(found.pairs) <= MOST_COMPARISONS:
@@ -178,7 +186,7 @@ def _caption(score: Score) -> str:
     unit = "percentage points" if score == "accuracy" else "loss"
     return (
         "Personal models on their own clients' test data. ± is the 95 % confidence interval of "
-        f"the mean over seeds (Student's t); gains and spread (standard deviation) are in {unit}."
+        f"the mean over seeds (Student's t). Gains are in {unit}."
     )
 
 

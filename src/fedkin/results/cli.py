@@ -1,0 +1,103 @@
+"""Commands on finished runs: `fedkin report`, `fedkin export`, `fedkin predict`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkin.errors import FedkinError
+from fedkin.screen import console, plain_table, say
+from fedkin.tensors import write_text
+
+Runs = Annotated[list[Path], typer.Argument(help="run folders, or folders that hold some")]
+RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+Client = Annotated[str, typer.Option(help="a client's name or number")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Make the commands known; what draws and exports is imported only when one is used."""
+    app.command()(report)
+    app.command()(export)
+    app.command()(predict)
+
+
+def report(
+    runs: Runs,
+    out: Annotated[Path | None, typer.Option(help="the page (default: report.html there)")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="accuracy (or loss) whose cost is told: 0.8")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="write TensorBoard event files too")
+    ] = False,
+) -> None:
+    """Write one self-contained page about runs: tables, figures, tests, settings.
+
+    Runs that differ only in their seed are repeats of each other. Every figure is also
+    written as PNG, SVG and csv into a folder beside the page.
+
+    Example: fedkin report runs/compare-001
+    """
+    from fedkin.results.groups import find_runs
+    from fedkin.results.report import write_report
+    from fedkin.results.report.tables import result_rows
+    from fedkin.results.report.words import verdict
+    from fedkin.results.tensorboard import write_events
+
+    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise FedkinError(f"--out {page}: the report is an .html file")
+    found = write_report(runs, page, target)
+    rows = result_rows(found.summaries, found.chosen, found.score)
+    console.print(plain_table(list(rows[0]), [list(row.values()) for row in rows], numbers_from=1))
+    for sentence in [*verdict(found.summaries, found.pairs, found.score), *found.notes]:
+        say(sentence)
+    if tensorboard:
+        for run in find_runs(runs):
+            say(f"TensorBoard: {write_events(run)}")
+    say(f"report: {page}")
+
+
+def export(
+    run: RunPath,
+    client: Client,
+    to: Annotated[str, typer.Option(help="model.safetensors, model.pt2 or model.onnx")],
+) -> None:
+    """Write a client's personal model to a file for other programs.
+
+    The file's ending says how: .safetensors holds the parameters by name, .pt2 the whole
+    model by torch.export, .onnx the whole model for other runtimes (extra `onnx`).
+
+    Example: fedkin export runs/perm-patients-001 --client clinic-a --to model.pt2
+    """
+    from fedkin.results.export import export as write
+    from fedkin.results.stored import open_run
+
+    say(f"model of client {client}: {write(open_run(run), client, to)}")
+
+
+def predict(
+    run: RunPath,
+    data: Annotated[Path, typer.Argument(help="new samples: a .csv, .parquet or .npz file")],
+    client: Client,
+    out: Annotated[Path | None, typer.Option(help="csv file (default: the screen)")] = None,
+) -> None:
+    """Predict with a client's personal model, one row per sample of DATA.
+
+    A table needs the feature columns it was trained with; others are passed over. Samples
+    are made ready (scaled, encoded) just as the training data were.
+
+    Example: fedkin predict runs/perm-patients-001 new.csv --client clinic-a
+    """
+    from fedkin.results.export import predict as look
+    from fedkin.results.stored import open_run
+
+    text = look(open_run(run), client, data).to_csv(index_label="row")
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_text(out, text)
+        say(f"predictions: {out}")
