@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: run test bench clean
 
 run: $(VENV)/.installed
-	$(BIN)/fedkin compare local fedavg perm --data rotated-digits
+	$(BIN)/fedkin compare local fedavg perm --data rotated-digits --lr 0.1
 
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check .

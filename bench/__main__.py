@@ -1,4 +1,4 @@
-"""python -m bench [rounds|scale|methods] [--json] [--compiled]"""
+"""python -m bench [WHAT] [--json]: measure ratios on this machine, all in one run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from bench.lockstep import lockstep
 from bench.workloads import WORKLOADS, Workload
 from fedkin.registry import methods
 
@@ -38,15 +39,25 @@ def interleaved(ours: Callable[[], None], theirs: Callable[[], None], rounds: in
     return {"ours_ms": 1e3 * a, "bare_ms": 1e3 * b, "ratio": a / b}
 
 
-def rounds(strategy: str) -> list[Row]:
+def rounds() -> list[Row]:
     """W1-W4: a FedAvg round against the bare loop."""
-    rows = []
-    for work in WORKLOADS:
-        target = work.compiled_target if strategy == "compiled" else work.target
-        if target is not None:
-            measured = interleaved(work.ours(strategy), work.bare(), 7)
-            rows.append({"workload": work.name, **measured, "target": target})
-    return rows
+    return [
+        {"workload": w.name, **interleaved(w.ours(), w.bare(), 7), "target": w.target}
+        for w in WORKLOADS
+    ]
+
+
+def compiled() -> list[Row]:
+    """W1 and W2 with torch.compile, as on a long run."""
+    return [
+        {
+            "workload": w.name,
+            **interleaved(w.ours("compiled"), w.bare(), 7),
+            "target": w.compiled_target,
+        }
+        for w in WORKLOADS
+        if w.compiled_target
+    ]
 
 
 def scale() -> list[Row]:
@@ -77,20 +88,25 @@ def per_method() -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="?", default="rounds", choices=("rounds", "scale", "methods"))
+    measures: dict[str, Callable[[], list[Row]]] = {
+        "rounds": rounds,
+        "compiled": compiled,
+        "scale": scale,
+        "methods": per_method,
+        "lockstep": lockstep,
+    }
+    listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
+    parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
-    parser.add_argument("--strategy", default="auto", help="the embedded engine's strategy")
     options = parser.parse_args()
-    work = {"rounds": lambda: rounds(options.strategy), "scale": scale, "methods": per_method}
-    found = work[options.what]()
+    found = measures[options.what]()
     if options.json:
         print(json.dumps(found, indent=1))
         return
     print("  ".join(f"{name:>14}" for name in found[0]))
     for row in found:
-        print(
-            "  ".join(f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values())
-        )
+        cells = (f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values())
+        print("  ".join(cells))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""Thirty seeds in lockstep against one: W1, and the fig. 1 problem of the unified paper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench.workloads import WORKLOADS
+from fedkin.data import DataConfig, load
+from fedkin.engines import Embedded
+from fedkin.engines.lockstep import Meeting
+from fedkin.federation import Federation
+from fedkin.losses import get_loss
+from fedkin.methods import FedAvg, Method
+from fedkin.models import build
+from fedkin.problem import Problem
+from fedkin.registry import get_method
+
+SEEDS = 30
+
+
+def fig1_problem(seed: int) -> Problem:
+    """20 clients with 1,000 samples of 15 features, logistic regression, one sample a step."""
+    data = load(DataConfig(name="unified-synthetic"), seed)
+    loss = get_loss("logistic")
+    return Problem(build("linear", data.input_shape, 1), data, loss, batch_size=1)
+
+
+def w1_problem(seed: int) -> Problem:
+    return Problem(WORKLOADS[0].module(), WORKLOADS[0].data(), batch_size=20)
+
+
+def live(fed: Federation, method: Method, rounds: int) -> None:
+    state = method.init(fed)
+    for number in range(1, rounds + 1):
+        fed.begin_round(number)
+        method.round(fed, state)
+
+
+def one(problem: Problem, method: Method, rounds: int) -> float:
+    """Seconds of a run alone, after a few rounds in which it finds its strategy."""
+    fed = Federation(problem, Embedded(problem))
+    live(fed, method, 3)
+    start = time.perf_counter()
+    live(fed, method, rounds)
+    return time.perf_counter() - start
+
+
+def together(problems: Sequence[Problem], method: Method, rounds: int) -> float:
+    """Seconds of all seeds in lockstep."""
+    meeting = Meeting(problems)
+    feds = [Federation(p, meeting.port(i, "m"), seed=i) for i, p in enumerate(problems)]
+    spent = 0.0
+    for count in (3, rounds):
+        runs: list[Callable[[], None]] = [
+            lambda fed=fed, count=count: live(fed, method, count)  # type: ignore[misc]
+            for fed in feds
+        ]
+        start = time.perf_counter()
+        for error in meeting.together(runs):
+            if error is not None:
+                raise error
+        spent = time.perf_counter() - start
+    return spent
+
+
+def lockstep() -> list[dict[str, Any]]:
+    """30 seeds in lockstep cost at most 8x one seed on the fig. 1 problem, 20x on W1."""
+    cases: list[tuple[str, Callable[[int], Problem], Method, int, float]] = [
+        ("W1 fedavg", w1_problem, FedAvg(lr=0.01, local_steps=20), 20, 20.0)
+    ]
+    for name in ("lsgd", "ascd", "asvrcd", "pfedme", "l2sgd"):
+        cases.append((f"fig1 {name}", fig1_problem, get_method(name)(), 200, 8.0))
+    rows = []
+    for title, make, method, rounds, target in cases:
+        problems = [make(seed) for seed in range(SEEDS)]
+        alone, all_ = one(problems[0], method, rounds), together(problems, method, rounds)
+        rows.append(
+            {
+                "runs": title,
+                "one_s": alone,
+                "thirty_s": all_,
+                "ratio": all_ / alone,
+                "target": target,
+            }
+        )
+    return rows
