@@ -73,12 +73,12 @@ class Objective:
         )
         return result
 
-    def shares_a_model(self, settings: Settings) -> bool:
-        """Whether w is a whole model by itself."""
+    def is_a_model(self, block: str, settings: Settings) -> bool:
+        """Whether a block is a whole model by itself."""
         if not self.closed:
             return True
         formula = self.formula(settings)
-        return formula.uses("w") and formula.place("w") is None
+        return formula.uses(block) and formula.place(block) is None
 
     def starts(self, settings: Settings, initial: Tensor) -> tuple[Tensor, Tensor]:
         """w and beta that make every client's model the initial one; a block not used is empty."""

@@ -52,8 +52,10 @@ class Unified(Method):
         """w that makes every model the initial one, and what turns w into a model (0: none)."""
         found = get_objective(self.objective)
         own = Settings(fed.problem.layout, **self.numbers(fed))
+        if self.beta_only and not found.is_a_model("beta", own):
+            raise FedkinError(f"with objective '{self.objective}' beta alone is not a model")
         w, _ = found.starts(own, fed.initial_model()[None])
-        return State(w=w[0], model_scale=found.scale(own) if found.shares_a_model(own) else 0.0)
+        return State(w=w[0], model_scale=found.scale(own) if found.is_a_model("w", own) else 0.0)
 
     def personal(self, fed: Federation, s: State) -> Ask:
         return fed.ask(
@@ -151,8 +153,6 @@ def smoothness(client: Client) -> dict[str, Tensor]:
 def used_model(client: Client, w: Tensor, beta_only: bool, **settings: Any) -> dict[str, Tensor]:
     f = OwnObjective(client, **settings)
     beta = client.recall("beta", f.start)
-    if beta_only and beta.shape[1] != client.problem.size:
-        raise FedkinError(f"with objective '{f.objective.name}' beta is no whole model by itself")
     return {"model": beta if beta_only else f.model(w, beta)}
 
 

@@ -10,8 +10,9 @@ from torch import nn
 from fedkin.errors import FedkinError, unknown
 from fedkin.models import basic, resnet
 from fedkin.models.basic import Shape
+from fedkin.models.branches import Branches
 
-__all__ = ["MODELS", "build"]
+__all__ = ["MODELS", "Branches", "build"]
 
 MODELS = basic.MODELS | resnet.MODELS
 
