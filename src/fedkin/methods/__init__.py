@@ -20,6 +20,7 @@ from fedkin.methods.scd import ASCD, SCD
 from fedkin.methods.submodel import Submodel, SubmodelLocal
 from fedkin.methods.submodel_ditto import SubmodelDitto
 from fedkin.methods.submodel_masks import SubmodelMasks
+from fedkin.methods.submodel_perm import SubmodelPerm
 from fedkin.methods.svrcd import ASVRCD, SVRCD
 
 __all__ = [
@@ -51,4 +52,5 @@ __all__ = [
     "SubmodelDitto",
     "SubmodelLocal",
     "SubmodelMasks",
+    "SubmodelPerm",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkin import mixing, shuffling
 from fedkin.client import Client
-from fedkin.federation import Asks, Federation, Replies
+from fedkin.federation import Asks, Federation, Replies, Step
 from fedkin.methods.base import State, sgd, use
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
@@ -87,11 +87,15 @@ class PermTwoStage(FedAvg):
         if not r.arrived.any():
             return
         s.g[due[r.arrived]], s.heard[due[r.arrived]] = r["g"][r.arrived], s.epoch
-        z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
-        z = z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
+        z = self.astray(fed, s)
         lam = mixing.scale_free(z, fed.samples, self.lam_rel) if self.lam is None else self.lam
         solve = mixing.simplex_weights if self.solver == "exact" else mixing.projected_gradient
         s.alpha = solve(mixing.only_nearest(z, self.nearest), fed.samples, lam)
+
+    def astray(self, fed: Federation, s: State) -> Tensor:
+        """z_ij: how much client j's data would lead i astray, for all pairs."""
+        z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
+        return z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
 
     def due(self, s: State) -> Tensor:
         """Whose gradient is wanted: w stays, so once is enough."""
@@ -114,14 +118,20 @@ class PermTwoStage(FedAvg):
         weight = rounds * s.alpha[torch.arange(fed.size), host]
         going = (host >= 0) & (weight > 0) & torch.isin(host, fed.sample())
         weight = weight / (rounds * s.alpha.amax(1) / self.step_limit).clamp(min=1)
-        each = {"v": s.v[going], "weight": weight[going].to(s.v)}
-        lr = self.lr / (1 + self.decay * (s.epoch - 1))
-        r = fed.map(visit, at=host[going], each=each, lr=lr, **self.work)
-        s.v[going] = r.fill("v", each["v"])
+        work = {"lr": self.lr / (1 + self.decay * (s.epoch - 1)), **self.work}
+        s.v[going] = self.at_hosts(fed, s, visit, going, host, weight, s.v[going], **work)
         s.hop += 1
         if s.hop == rounds:
             s.v = self.project(s.v)
         return int(going.sum())
+
+    def at_hosts(
+        self, fed: Federation, s: State, step: Step, going: Tensor, host: Tensor, weight: Tensor,
+        lost: Tensor, **hyper: Any,
+    ) -> Tensor:  # fmt: skip
+        """What the hosts of the models that go answer, a row each; `lost` rows where none did."""
+        each = {"v": s.v[going], "weight": weight[going].to(s.v)}
+        return fed.map(step, at=host[going], each=each, **hyper).fill("v", lost)
 
     def project(self, v: Tensor) -> Tensor:
         """The nearest points of the domain."""
@@ -136,12 +146,9 @@ class PermTwoStage(FedAvg):
             return
         slope = torch.zeros_like(s.v)
         for host in self.draw_plan(fed, s):
-            going = host >= 0
-            weight = s.alpha[going, host[going]].to(s.v)
-            each = {"v": s.v[going], "weight": weight}
-            slope[going] += fed.map(weighed_gradient, at=host[going], each=each).fill(
-                "g", torch.zeros_like(each["v"])
-            )
+            going, weight = host >= 0, s.alpha[torch.arange(fed.size), host]
+            nothing = torch.zeros_like(s.v[going])
+            slope[going] += self.at_hosts(fed, s, weighed_gradient, going, host, weight, nothing)
         s.final, s.polished = self.project(s.v - self.polish * slope), s.rounds
 
     def personal(self, fed: Federation, s: State) -> Asks:
@@ -200,4 +207,4 @@ def visit(client: Client, v: Tensor, weight: Tensor, lr: Any, **work: Any) -> di
 
 
 def weighed_gradient(client: Client, v: Tensor, weight: Tensor) -> dict[str, Tensor]:
-    return {"g": weight * client.full_grad(v)}
+    return {"v": weight * client.full_grad(v)}

@@ -25,6 +25,7 @@ CLASSES = {"high": (2, 20), "low": (5, 50)}
 
 PAPER = {"model": {"name": "resnet18", "batch_size": 10}, "rounds": 1000, "eval_every": 50}
 SMALL = {"model": {"name": "resnet18:16", "batch_size": 10}, "rounds": 200, "eval_every": 20}
+SMALL["strategy"] = "threads"
 
 
 def _run(data: str, level: str, size: dict[str, Any]) -> dict[str, Any]:
