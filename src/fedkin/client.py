@@ -156,8 +156,10 @@ class Client:
         self._count(1, self._sizes)
         v = self._rows(v)
         total = torch.zeros_like(v, memory_format=torch.contiguous_format)
-        for batch, mask in self._sweep(self.problem.train):
-            total += self.kernel.grad(v, batch.x, batch.y, mask)
+        # a sweep is long work: rows that `repeat` would throw away are left out of it
+        busy: Any = slice(None) if self._active is None else self._active.nonzero()[0]
+        for batch, mask in self._sweep(self.problem.train, busy):
+            total[busy] += self.kernel.grad(v[busy], batch.x, batch.y, mask)
         return self._with_l2(v, total / self.n)
 
     def full_loss(self, v: Tensor) -> Tensor:
@@ -265,9 +267,9 @@ class Client:
             return value
         return value + self.problem.l2 / 2 * v.square().sum(1, keepdim=True)
 
-    def _sweep(self, part: Part) -> Iterator[tuple[Batch, Tensor]]:
+    def _sweep(self, part: Part, rows: Any = slice(None)) -> Iterator[tuple[Batch, Tensor]]:
         """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""
-        starts, sizes = (t[self.who].numpy() for t in (part.starts, part.sizes))
+        starts, sizes = (t[self.who[rows]].numpy() for t in (part.starts, part.sizes))
         return sweep(part.x, part.y, starts, sizes, self.problem.dtype)
 
 

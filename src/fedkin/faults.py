@@ -29,6 +29,10 @@ class Faults:
     delay: float = 0.0
     timeout: float | None = None
 
+    def any(self) -> bool:
+        """Whether anything is to go wrong at all."""
+        return self.drop > 0 or self.nan > 0 or self.slow > 0
+
     def draw(self, keys: rng.Bits) -> Fate:
         """What happens to each client of a request."""
         u = rng.uniform(rng.bits(rng.key(keys, "fault"), rng.positions(0, 3)))
@@ -46,9 +50,6 @@ class Fate:
     nan: NDArray[np.bool_]
     late: NDArray[np.bool_]
     pause: float
-
-    def any(self) -> bool:
-        return bool(self.lost.any() or self.nan.any() or self.late.any())
 
     def spoil(self, reply: dict[str, Tensor], positions: Tensor) -> dict[str, Tensor]:
         """The reply with the rows of faulty clients turned into NaN."""

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from fedkin import rng
 from fedkin.accounts import Accounts
-from fedkin.client import finite_rows
 from fedkin.errors import DivergedError, unknown
-from fedkin.faults import Faults
+from fedkin.faults import Fate, Faults
 from fedkin.problem import Problem
 from fedkin.variants import PLAIN, Variant
 
@@ -70,7 +69,8 @@ def parts(asked: Asks) -> tuple[Ask, ...]:
 class Block:
     """Some clients' answers: their positions in the request, rows of replies, work done.
 
-    `good` marks the rows whose work ended in finite numbers, answer and memory.
+    `good` marks the rows whose work ended in finite numbers, answer and memory; an engine
+    whose clients are elsewhere looks at the answers itself.
     """
 
     positions: Tensor
@@ -289,27 +289,35 @@ class Federation:
 
     def _answers(self, ask: Ask) -> Iterator[tuple[Block, Tensor]]:
         """Blocks of answers with the rows that count, after faults and with everything counted."""
-        fate = self.faults.draw(ask.keys)
-        reached = torch.from_numpy(np.flatnonzero(~fate.lost))
+        fate = self.faults.draw(ask.keys) if self.faults.any() else None
         down, bad, answers = ask.bytes_per_row(), list[int](), 0
-        asked = ask if len(reached) == len(ask.at) else ask.rows(reached)
-        for block in self.engine.run(asked) if len(reached) else ():
-            positions = reached[block.positions]
-            clients = ask.at[positions]
-            reply = fate.spoil(block.reply, positions)
-            good = block.good & finite_rows(list(reply.values()), len(positions))
-            self.accounts.add(clients, down, _row_bytes(reply), block.gradients, block.samples)
-            bad += clients[~good].tolist()
+        blocks = self.engine.run(ask) if fate is None else self._fated(ask, fate)
+        for block in blocks if len(ask.at) else ():
+            clients = ask.at[block.positions]
+            up, good = _row_bytes(block.reply), block.good
+            self.accounts.add(clients, down, up, block.gradients, block.samples)
+            bad += () if bool(good.all()) else clients[~good].tolist()
             answers += len(clients)
-            good &= ~torch.from_numpy(fate.late[positions.numpy()])
-            yield replace(block, positions=positions, reply=reply), good
-        fate.wait()
+            if fate is not None:
+                good = good & ~torch.from_numpy(fate.late[block.positions.numpy()])
+            yield block, good
+        if fate is not None:
+            fate.wait()
         self.not_finite += bad
-        if answers == len(ask.at) == len(bad) and answers and not fate.any():
+        if answers == len(ask.at) == len(bad) and answers and fate is None:
             raise DivergedError(
                 f"training diverged in round {self.round}: the answers of all {answers} clients "
                 f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"
             )
+
+    def _fated(self, ask: Ask, fate: Fate) -> Iterator[Block]:
+        """Answers of the clients that are reached, some of them spoilt."""
+        reached = torch.from_numpy(np.flatnonzero(~fate.lost))
+        for block in self.engine.run(ask.rows(reached)) if len(reached) else ():
+            positions = reached[block.positions]
+            good = block.good & ~torch.from_numpy(fate.nan[positions.numpy()])
+            reply = fate.spoil(block.reply, positions)
+            yield replace(block, positions=positions, reply=reply, good=good)
 
 
 def _names(problem: Problem, clients: list[int]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.client import Client, finite_rows
 from fedkin.engines.messages import pack, payload, plain_number, unpack
 from fedkin.federation import Ask, Block
 from fedkin.memory import Memory
@@ -77,7 +77,8 @@ def requests(ask: Ask) -> Iterator[Message]:
 def block(position: int, reply: dict[str, Tensor], facts: dict[str, Any]) -> Block:
     """One client's answer, as engines give it to the federation."""
     work = (np.array([facts[name]], np.int64) for name in ("gradients", "samples"))
-    return Block(torch.tensor([position]), reply, torch.tensor([facts["good"]]), *work)
+    good = finite_rows(list(reply.values()), 1) & facts["good"]
+    return Block(torch.tensor([position]), reply, good, *work)
 
 
 class Wire:

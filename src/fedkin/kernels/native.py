@@ -20,6 +20,9 @@ from fedkin.layout import Slot
 
 aten = torch.ops.aten
 
+# for one example and a weight of few numbers a product element by element beats matrix products
+FEW = 4096
+
 
 class UnsupportedLayerError(Exception):
     """The module is not a plain chain of layers with gradients written out here."""
@@ -48,7 +51,12 @@ class Linear(Layer):
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         assert self.weight is not None
         rows = x.flatten(1, -2)
-        transposed = self.weight.view(v).transpose(1, 2)
+        weight = self.weight.view(v)
+        if rows.shape[1] == 1 and weight[0].numel() <= FEW:
+            out = (weight * rows).sum(2).unsqueeze(1)
+            out = out if self.bias is None else out + self.bias.view(v).unsqueeze(1)
+            return out.unflatten(1, x.shape[1:-1]), rows
+        transposed = weight.transpose(1, 2)
         if self.bias is None:
             out = torch.bmm(rows, transposed)
         else:
@@ -58,7 +66,11 @@ class Linear(Layer):
     def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
         assert self.weight is not None
         slopes = gy.flatten(1, -2)
-        torch.bmm(slopes.transpose(1, 2), kept, out=self.weight.view(g))
+        target = self.weight.view(g)
+        if kept.shape[1] == 1 and target[0].numel() <= FEW:
+            torch.mul(slopes.transpose(1, 2), kept, out=target)
+        else:
+            torch.bmm(slopes.transpose(1, 2), kept, out=target)
         if self.bias is not None:
             torch.sum(slopes, 1, out=self.bias.view(g))
         if first:
