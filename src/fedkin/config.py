@@ -19,7 +19,7 @@ from fedkin.losses import LOSSES
 from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
-from fedkin.registry import get_method
+from fedkin.registry import get_method, with_rates
 from fedkin.settings import Settings, parse_size
 from fedkin.toml import read_toml, to_toml
 from fedkin.validation import STRICT, options_model, validated
@@ -158,6 +158,8 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         plain[key] = value
     if "method" not in plain:
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
+    if "rates" in (plain.get("options") or ()):
+        plain["method"] = with_rates(plain["method"])
     config: RunConfig = validated(RunConfig, plain, where)
     config.make_method()
     if config.engine not in ENGINES:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from fedkin import rng
@@ -106,15 +107,31 @@ def deal(rates: tuple[float, ...], count: int, random: np.random.Generator) -> T
     return torch.tensor(rates, dtype=torch.float64)[torch.from_numpy(places)]
 
 
+def written_rates(value: Any) -> Any:
+    """`1,1/2,1/4` as the list of its words."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+def written_rate(value: Any) -> Any:
+    """`1/4` as the number it is."""
+    try:
+        return float(Fraction(value.strip())) if isinstance(value, str) else value
+    except (ValueError, ZeroDivisionError):
+        return value
+
+
+Rate = Annotated[float, BeforeValidator(written_rate), Field(gt=0, le=1)]
+Aggregation = Literal["fill", "holders"]
+RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(written_rates), Field(min_length=1)]
+
+
 def parse_rates(values: list[Any], where: str) -> Tensor:
     """Rates as people write them (0.25, '1/4'), checked."""
     found = []
     for value in values:
-        try:
-            rate = float(Fraction(str(value)))
-        except (ValueError, ZeroDivisionError):
-            rate = 0.0
-        if not 0 < rate <= 1:
+        rate = written_rate(str(value))
+        if not isinstance(rate, float) or not 0 < rate <= 1:
             raise FedkinError(f"{where}: a rate is a number above 0 and at most 1, not '{value}'")
         found.append(rate)
     return torch.tensor(found, dtype=torch.float64)

@@ -12,7 +12,7 @@ from fedkin.config import ALIASES, FaultConfig, ModelConfig, RunConfig
 from fedkin.data import DataConfig
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
-from fedkin.registry import get_method
+from fedkin.registry import get_method, with_rates
 from fedkin.validation import options_model
 
 TABLES = ("options", "data", "model", "faults")
@@ -52,6 +52,8 @@ def places(method: type[Method]) -> dict[str, list[tuple[str, str]]]:
 
 def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
     """`--key value` pairs as nested config values. A key of the method goes before the data's."""
+    if any(word.partition("=")[0] == "--rates" for word in words):
+        method = with_rates(method)
     known = places(get_method(method))
     values: dict[str, Any] = {}
     rest = list(words)

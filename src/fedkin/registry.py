@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from fedkin.errors import FedkinError, unknown
@@ -15,14 +16,19 @@ if TYPE_CHECKING:
     from fedkin.methods.base import Method
 
 _METHODS: dict[str, type[Method]] = {}
+_SIZED: dict[str, str] = {}
 M = TypeVar("M")
 
 
-def register(name: str) -> Callable[[type[M]], type[M]]:
-    """Class decorator: make a method available by name, and its module's steps to engines."""
+def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type[M]]:
+    """Class decorator: make a method available by name, and its module's steps to engines.
+
+    `sized` names the methods of which this one is the form with models of different sizes.
+    """
 
     def enter(cls: type[M]) -> type[M]:
         _METHODS[name] = cls  # type: ignore[assignment]
+        _SIZED.update(dict.fromkeys(sized, name))
         cls.name = name  # type: ignore[attr-defined]
         return cls
 
@@ -40,6 +46,17 @@ def get_method(name: str) -> type[Method]:
     if name not in methods():
         raise unknown("method", name, methods())
     return _METHODS[name]
+
+
+def with_rates(name: str) -> str:
+    """The form of a method in which clients' models differ in size; itself, if it is one."""
+    if "rates" in {f.name for f in fields(get_method(name))}:
+        return name
+    if name not in _SIZED:
+        raise FedkinError(
+            f"method '{name}' has no form with sub-models: rates go with {', '.join(_SIZED)}"
+        )
+    return _SIZED[name]
 
 
 def step_modules() -> set[str]:

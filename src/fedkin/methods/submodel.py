@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.federation import Asks, Federation, Step
-from fedkin.masks import choose, deal, parse_rates
+from fedkin.masks import RATES, Aggregation, Rates, choose, deal, parse_rates
 from fedkin.methods.base import CountOrZero, Positive, State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
 from fedkin.registry import register
 from fedkin.variants import Variant
+
+Kind = Literal["static", "random", "rolling", "shuffled"]
 
 
 class Change(NamedTuple):
@@ -25,7 +28,7 @@ class Change(NamedTuple):
     total: float
 
 
-@register("submodel")
+@register("submodel", sized=("fedavg",))
 @dataclass
 class Submodel(FedAvg):
     """FedAvg in which client i trains ceil(r_i*C) of the C channels of every hidden layer.
@@ -43,12 +46,14 @@ class Submodel(FedAvg):
     out of the means; entries that nobody sent stay.
     """
 
-    rates: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
-    capacity: str = "uniform"
-    kind: Literal["static", "random", "rolling", "shuffled"] = "rolling"
-    aggregation: Literal["fill", "holders"] = "holders"
-    scaler: bool = False
-    own_classes: bool = False
+    rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
+    capacity: Annotated[str, Doc("who has which rate: uniform, redrawn or a client column")] = (
+        "uniform"
+    )
+    kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
+    aggregation: Annotated[Aggregation, Doc("who counts for an entry: holders, or all")] = "holders"
+    scaler: Annotated[bool, Doc("multiply hidden layers by 1/rate in training")] = False
+    own_classes: Annotated[bool, Doc("leave a client's absent classes out of its loss")] = False
 
     def init(self, fed: Federation) -> State:
         if self.capacity in ("uniform", "redrawn"):
@@ -109,7 +114,7 @@ class Submodel(FedAvg):
         return tuple(asks)
 
 
-@register("submodel-local")
+@register("submodel-local", sized=("fedavg-local",))
 @dataclass
 class SubmodelLocal(Submodel):
     """Localized FedAvg with sub-models: every client fine-tunes its own part of x.
@@ -118,8 +123,8 @@ class SubmodelLocal(Submodel):
     data is its personal model, of its own size.
     """
 
-    tune_steps: CountOrZero = 10
-    tune_lr: Positive | None = None
+    tune_steps: Annotated[CountOrZero, Doc("steps of fine-tuning")] = 10
+    tune_lr: Annotated[Positive | None, Doc("size of a step of fine-tuning (none: lr)")] = None
 
     def personal(self, fed: Federation, s: State) -> Asks:
         lr = self.lr if self.tune_lr is None else self.tune_lr

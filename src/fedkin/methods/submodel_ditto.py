@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation
@@ -17,7 +18,7 @@ from fedkin.registry import register
 from fedkin.variants import Variant
 
 
-@register("submodel-ditto")
+@register("submodel-ditto", sized=("ditto",))
 @dataclass
 class SubmodelDitto(Submodel):
     """Ditto in which client i trains, and keeps, models of its own rate r_i.
@@ -29,7 +30,7 @@ class SubmodelDitto(Submodel):
     otherwise x_i is sent beside the part to train. Lost clients keep their v_i.
     """
 
-    lam: NotNegative = 0.1
+    lam: Annotated[NotNegative, Doc("pull of a client's own model towards x")] = 0.1
 
     def train(  # type: ignore[override]
         self, fed: Federation, s: State, rate: float, at: Tensor

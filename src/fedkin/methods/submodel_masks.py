@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Federation
-from fedkin.masks import coordinate_window, deal, random_coordinates, shuffled
+from fedkin.masks import (
+    RATES,
+    Aggregation,
+    Rates,
+    coordinate_window,
+    deal,
+    random_coordinates,
+    shuffled,
+)
 from fedkin.methods.base import Count, Positive, State, descend
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
@@ -32,11 +41,11 @@ class SubmodelMasks(FedAvg):
     Lost clients are left out of the mean; if nobody answers, x stays.
     """
 
-    rates: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
-    kind: Kind = "random"
-    windows: Count = 16
-    aggregation: Literal["fill", "holders"] = "fill"
-    radius: Positive | None = None
+    rates: Annotated[Rates, Doc("shares of coordinates held, such as 1,1/2,1/4")] = RATES
+    kind: Annotated[Kind, Doc("which coordinates are held")] = "random"
+    windows: Annotated[Count, Doc("windows in an epoch of rolling")] = 16
+    aggregation: Annotated[Aggregation, Doc("who counts for a coordinate: holders or all")] = "fill"
+    radius: Annotated[Positive | None, Doc("the model stays in a ball of this radius")] = None
 
     def init(self, fed: Federation) -> State:
         rates = deal(self.rates, fed.size, fed.random("rates"))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin import mixing
 from fedkin.federation import Asks, Federation, Replies, Step
-from fedkin.methods.base import State, use
+from fedkin.methods.base import NotNegative, State, use
 from fedkin.methods.perm import PermTwoStage, gradient_at
 from fedkin.methods.submodel import Submodel, levels, one_or_each
 from fedkin.registry import register
 from fedkin.variants import Variant
 
 
-@register("submodel-perm")
+@register("submodel-perm", sized=("perm", "perm-two-stage"))
 @dataclass
 class SubmodelPerm(PermTwoStage, Submodel):
     """PERM in two stages (Deng et al., 2023, different models per client).
@@ -31,7 +32,9 @@ class SubmodelPerm(PermTwoStage, Submodel):
     visits clients as in two-stage PERM. Lost clients are treated as there.
     """
 
-    capacity_rel: float = 0.1
+    capacity_rel: Annotated[
+        NotNegative, Doc("cost of learning from clients with large models and few samples")
+    ] = 0.1
 
     def init(self, fed: Federation) -> State:
         rates = Submodel.init(self, fed).rates
