@@ -233,6 +233,8 @@ class Trainer:
                 engine = self.lanes[name].fed.engine
                 if isinstance(engine, Embedded):
                     engine.go_on_with(choices)
+        if found and not damage:  # what a kill in the middle of a save left over
+            checkpoint.prune(self.folder.checkpoints, self.round)
         if damage:
             again = f"going on after round {self.round}"
             damage.append(again if found else "no checkpoint is left: starting from round 0 again")

@@ -51,9 +51,14 @@ def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], fac
     finally:
         shutil.rmtree(work, ignore_errors=True)
     sync(folder)
-    # those of later rounds are damaged ones that were passed over
-    sound = [path for path in sorted(folder.glob("round-*")) if path <= final]
-    for path in set(folder.glob("round-*")) - set(sound[-KEEP:]):
+    prune(folder, number)
+
+
+def prune(folder: Path, number: int) -> None:
+    """Keep the last two up to a round; later ones are damaged ones that were passed over."""
+    everything, last = sorted(folder.glob("round-*")), f"round-{number:08d}"
+    kept = [path for path in everything if path.name <= last][-KEEP:]
+    for path in set(everything) - set(kept):
         shutil.rmtree(path)
 
 

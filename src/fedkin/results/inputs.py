@@ -71,15 +71,15 @@ class Inputs:
 
 def keep_inputs(folder: Path, problem: Problem) -> None:
     """Write at a run's start what its models take, and which client has what to learn from."""
-    if not (folder / INPUTS).exists():
-        write_text(folder / INPUTS, Inputs.of(problem).to_json())
+    if not (folder / INPUTS).exists():  # it comes last, after a kill everything is written again
         write_text(folder / LABELS, label_table(problem.data).to_csv())
+        write_text(folder / INPUTS, Inputs.of(problem).to_json())
 
 
 def label_table(data: ClientData) -> pd.DataFrame:
-    """Training samples of every client: of each class, or in all where there are no classes."""
+    """Training samples of every client: of each class, or in all where classes are not known."""
     index = pd.Index(data.names, name="client")
-    if data.num_classes is None:
+    if data.num_classes is None or not data.train.here:
         table = pd.DataFrame({"samples": data.train.sizes.numpy()}, index)
     else:
         names = data.class_names or [str(c) for c in range(data.num_classes)]
