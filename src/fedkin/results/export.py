@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,17 +67,24 @@ def _onnx(module: nn.Module, inputs: Inputs, path: Path) -> None:
             raise FedkinError(
                 f"writing ONNX needs the package {package}: pip install 'fedkin[onnx]'"
             )
-    torch.onnx.export(
-        module,
-        (_example(inputs),),
-        path,
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=["inputs"],
-        output_names=["outputs"],
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-    )
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)  # what torch lacks, and will change, is not the user's concern
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                module,
+                (_example(inputs),),
+                path,
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+                input_names=["inputs"],
+                output_names=["outputs"],
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            )
+    finally:
+        log.setLevel(level)
 
 
 FORMATS: dict[str, Callable[[nn.Module, Inputs, Path], None]] = {

@@ -247,8 +247,8 @@ def paired_p(differences: Sequence[float]) -> float | None:
     """Chance of a mean difference this far from zero if there were none; None if not testable."""
     if len(differences) < 2:
         return None
-    if np.ptp(differences) == 0:  # the t statistic is 0/0, or a claim without any measured noise
-        return 1.0 if differences[0] == 0 else None
+    if np.ptp(differences) < 1e-12:  # 0/0, or a claim without any measured noise
+        return 1.0 if abs(differences[0]) < 1e-12 else None
     return float(stats.ttest_1samp(differences, 0).pvalue)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +13,13 @@ from fedkin.results.groups import Group
 from fedkin.results.report.drawing import (
     BAD,
     GOOD,
+    INK,
     MUTED,
     Drawing,
     canvas,
     legend_below,
     series_style,
+    wrapped,
 )
 from fedkin.results.report.words import amount, listed, points, seeds, shown
 from fedkin.results.statistics import Score, at_the_end, estimate, evaluations, gains
@@ -148,7 +151,7 @@ def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score) -> Drawi
 
 def distribution(groups: Sequence[Group], score: Score) -> Drawing:
     """Every client's score as a dot, with the middle half and the median, method by method."""
-    figure, axes = canvas(1.0 + 0.4 * len(groups))
+    figure, axes = canvas(0.9 + 0.56 * len(groups))
     parts, medians = [], []
     for i, group in enumerate(groups):
         scores = [at_the_end(run, score) for run in group.runs]
@@ -164,8 +167,11 @@ def distribution(groups: Sequence[Group], score: Score) -> Drawing:
         axes.plot(dots, i + wobble, "o", color=colour, alpha=0.25, markersize=3, markeredgewidth=0)
         axes.plot([low, high], [i, i], color=colour, linewidth=5, solid_capstyle="round")
         axes.plot(middle, i, "o", color=colour, markersize=9, markeredgecolor="white")
-    axes.set_yticks(range(len(groups)), [group.label for group in groups])
-    axes.set(xlabel=f"personal {score} of each client", ylim=(len(groups) - 0.5, -0.5))
+        place: Any = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 10}
+        axes.text(0, i - 0.3, wrapped(group.label, 52), color=INK, **place)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set(xlabel=f"personal {score} of each client", ylim=(len(groups) - 0.6, -0.75))
     axes.grid(axis="x")
     if score == "accuracy":
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
+import textwrap
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +58,24 @@ class Drawing:
 
     def save(self, folder: Path) -> None:
         """Write it as PNG, SVG and csv."""
+        (folder / f"{self.name}.svg").write_text(self.svg, encoding="utf-8")
         with matplotlib.rc_context(STYLE):
             self.figure.savefig(folder / f"{self.name}.png", dpi=160)
-            self.figure.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
         self.numbers.to_csv(folder / f"{self.name}.csv", index=False)
+
+    @cached_property
+    def svg(self) -> str:
+        """A picture of its own, in light colours."""
+        text = io.StringIO()
+        with matplotlib.rc_context({**STYLE, "svg.hashsalt": self.name}):
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # it is laid out: no need to do so every time
+            self.figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        return text.getvalue()
 
     def inline(self) -> str:
         """SVG to stand in a page: its colours are the page's, its text alternative is read out."""
-        text = io.StringIO()
-        with matplotlib.rc_context({**STYLE, "svg.hashsalt": self.name}):
-            self.figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-        svg = text.getvalue()
-        svg = svg[svg.index("<svg") :]
+        svg = self.svg[self.svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", svg)
         for variable, colour in LIGHT.items():
@@ -93,12 +101,18 @@ def series_style(number: int) -> dict[str, Any]:
     return {"color": SERIES[number % len(SERIES)], "linestyle": dash}
 
 
+def wrapped(label: str, width: int = 44) -> str:
+    """A label on as many lines as a narrow figure needs."""
+    return "\n".join(textwrap.wrap(label, width))
+
+
 def legend_below(axes: Axes, columns: int = 2) -> None:
     """The legend under the axes, where it hides nothing."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     handles, labels = axes.get_legend_handles_labels()
+    labels = [wrapped(label) for label in labels]
     widest = max((len(label) for label in labels), default=0)
-    columns = 1 if widest > 26 else min(columns, len(labels))
+    columns = 1 if widest > 20 else min(columns, len(labels))
     with matplotlib.rc_context(STYLE):
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))

@@ -21,6 +21,7 @@ header { padding-top: clamp(20px, 4vw, 44px); }
 h1 { font-size: clamp(1.5rem, 1.1rem + 1.6vw, 2.2rem); line-height: 1.2; margin: 0 0 .3em; }
 h2 { font-size: 1.3rem; margin: 2.2em 0 .6em; }
 p { margin: 0 0 .7em; max-width: 75ch; }
+p, li, h1, h2, caption, figcaption { overflow-wrap: anywhere; }
 a { color: var(--accent); }
 .facts { display: flex; flex-wrap: wrap; gap: .3em 1.4em; margin: 0; padding: 0; list-style: none;
   color: var(--muted); }
