@@ -79,6 +79,7 @@ class RunConfig(BaseModel):
     eval_every: int = Field(10, ge=1, description="rounds between evaluations")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     baseline: bool = Field(True, description="train every client alone beside the method")
+    train_scores: bool = Field(False, description="score models on training data as well")
     engine: str = Field("embedded", description=f"one of {', '.join(ENGINES)}")
     strategy: str = Field(
         "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."

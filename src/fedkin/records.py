@@ -15,13 +15,15 @@ from fedkin.federation import Federation
 # what is scored: personal models on test data and on validation data (to choose by), the
 # global model, and the models clients would have alone
 KINDS = ("personal", "validation", "global", "local")
+# the same on training data, where asked for: personal models and the global one
+ON_TRAINING = ("train", "global_train")
 CLOCK = "_seconds"  # how names of wall-clock times end
 
 
 def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """One round: accuracies where it was evaluated, totals since the start, diagnostics."""
     row: dict[str, Any] = {"round": number}
-    for kind in KINDS:
+    for kind in (*KINDS, *(kind for kind in ON_TRAINING if kind in scores)):
         found = scores.get(kind)
         row[f"{kind}_accuracy"] = mean_known(found.accuracy) if found else None
         row[f"{kind}_loss"] = mean_known(found.loss) if found else None

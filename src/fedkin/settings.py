@@ -23,6 +23,7 @@ class Settings:
     eval_every: int = 10
     checkpoint_every: int = 10
     baseline: bool = True
+    train_scores: bool = False
     engine: str = "embedded"
     strategy: str = "auto"
     block_size: int | None = None

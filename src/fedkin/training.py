@@ -147,9 +147,13 @@ class Trainer:
         found = {"personal": score(lane.fed, models)}
         if self.problem.data.validation is not None:
             found["validation"] = score(lane.fed, models, "validation")
+        if self.settings.train_scores:
+            found["train"] = score(lane.fed, models, "train")
         model = lane.method.global_model(lane.state)
         if model is not None:
             found["global"] = score_model(lane.fed, model)
+            if self.settings.train_scores:
+                found["global_train"] = score_model(lane.fed, model, "train")
         if "local" in self.lanes:
             alone = self.lanes["local"]
             found["local"] = score(alone.fed, alone.models(number))
