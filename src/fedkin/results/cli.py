@@ -1,4 +1,4 @@
-"""Commands on finished runs: `fedkin report`, `fedkin export`, `fedkin predict`."""
+"""Commands on finished runs: `fedkin report`, `export`, `predict` and `who`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(report)
     app.command()(export)
     app.command()(predict)
+    app.command()(who)
 
 
 def report(
@@ -101,3 +102,18 @@ def predict(
     else:
         write_text(out, text)
         say(f"predictions: {out}")
+
+
+def who(run: RunPath, client: Client) -> None:
+    """Show whom a client learnt from, and how much: the heaviest first.
+
+    Only methods that learn who to learn with, such as perm, can tell.
+
+    Example: fedkin who runs/perm-rotated-digits-001 --client 7
+    """
+    from fedkin.results.who import read_mixing, who_helps
+
+    alpha, names = read_mixing(run)
+    table = who_helps(alpha, names, client)
+    rows = [[str(row.client), f"{row.weight:.1%}"] for row in table.itertuples()]
+    console.print(plain_table([f"client {client} learns from", "weight"], rows, numbers_from=1))

@@ -29,19 +29,13 @@ from fedkin.tensors import write_tensors
 EXAMPLES = 2
 
 
-def client_named(run: StoredRun, text: str) -> int:
-    """A client's number, from its name or its number."""
-    known = text in run.inputs.clients or not text.isdigit()
-    return run.personal.number(text if known else int(text))
-
-
 def export(run: StoredRun, client: str, to: str) -> Path:
     """Write a client's model to a file whose ending says how; gives the file.
 
     `.safetensors`: the parameters by name. `.pt2`: the whole model by torch.export, for any
     batch size. `.onnx`: the same for other runtimes.
     """
-    number = client_named(run, client)
+    number = run.personal.number(client)
     path = Path(to if Path(to).suffix else f"client-{number}.{to}")
     kind = path.suffix.removeprefix(".")
     if kind not in FORMATS:
@@ -109,7 +103,7 @@ def predict(run: StoredRun, client: str, path: Path) -> pd.DataFrame:
     """
     inputs = run.inputs
     samples = torch.from_numpy(read_samples(inputs, path)).to(getattr(torch, inputs.dtype))
-    module = run.personal[client_named(run, client)].eval()
+    module = run.personal[client].eval()
     with torch.no_grad():
         outputs = torch.cat([module(part) for part in samples.split(1024)])
     if inputs.num_classes is None:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 
 def client_number(names: Sequence[str], client: int | str) -> int:
-    """A client's place among all clients, from its number or its name."""
-    if isinstance(client, int) and 0 <= client < len(names):
-        return client
-    if str(client) in names:
-        return names.index(str(client))
-    if isinstance(client, int) or str(client).isdigit():
+    """A client's place among all clients, from its number or its name.
+
+    Digits as text, as a command line gives them, are a name where there is such a name.
+    """
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    if isinstance(client, str) and not client.isdigit():
+        raise unknown("client", client, names)
+    if not 0 <= int(client) < len(names):
         raise FedkinError(f"there is no client {client}: clients are 0 to {len(names) - 1}")
-    raise unknown("client", client, names)
+    return int(client)
 
 
 class PersonalModels(Mapping[int | str, nn.Module]):

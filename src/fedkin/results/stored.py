@@ -19,6 +19,7 @@ from fedkin.results.groups import Records
 from fedkin.results.inputs import Inputs
 from fedkin.results.models import load_model
 from fedkin.results.run import PersonalModels
+from fedkin.results.who import TABLE, read_mixing
 from fedkin.validation import validated
 
 
@@ -50,10 +51,7 @@ class StoredRun(Records):
     @property
     def mixing(self) -> Tensor | None:
         """How much every client (row) learns from every other (column), where the method tells."""
-        table = self.table("mixing.csv")
-        if table.empty:
-            return None
-        return torch.from_numpy(table.set_index("client").to_numpy())
+        return read_mixing(self.path)[0] if (self.path / TABLE).is_file() else None
 
     @cached_property
     def _problem(self) -> Problem:

@@ -14,7 +14,6 @@ from matplotlib.colors import PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from scipy.cluster.hierarchy import leaves_list, linkage
 
 from fedkin.results.groups import Group, Records
 from fedkin.results.inputs import LABELS
@@ -29,8 +28,8 @@ from fedkin.results.report.drawing import (
 )
 from fedkin.results.report.words import listed, shown
 from fedkin.results.statistics import Score, at_the_end
+from fedkin.results.who import TABLE, like_beside_like, read_mixing
 
-Floats = npt.NDArray[np.float64]
 # pictures in the page have no more rows or columns than this; their csv has all
 MOST_PIXELS = 400
 MOST_CLASSES = 12
@@ -39,12 +38,12 @@ MOST_CLASSES = 12
 def mixing_map(number: int, group: Group) -> Drawing | None:
     """How much every client learns from every other, similar clients side by side."""
     run = group.runs[0]
-    table = run.table("mixing.csv")
-    if table.empty:
+    if not (run.path / TABLE).is_file():
         return None
-    names = table["client"].astype(str).tolist()
-    weights = table.drop(columns="client").to_numpy(dtype=float)
-    order, by = _side_by_side(run, weights)
+    alpha, names = read_mixing(run.path)
+    weights, labels = alpha.numpy(), _groups_of(run)
+    order = like_beside_like(alpha) if labels is None else np.argsort(labels, kind="stable")
+    by = "similar clients side by side" if labels is None else "ordered by planted group"
     ordered = weights[np.ix_(order, order)]
     figure, axes = canvas(4.0)
     picture = shrunk(ordered)
@@ -62,28 +61,17 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
         f"{shown(float(np.diag(weights).mean()), 'accuracy')} of its weight to itself and learns "
         f"from {(others > 1e-6).sum(1).mean():.1f} of {len(names) - 1} others."
     )
-    labels = _groups_of(run)
     if labels is not None:
         inside = float((weights * (labels[:, None] == labels)).sum(1).mean())
         words += f" {shown(inside, 'accuracy')} of the weight stays inside the planted groups."
     numbers = pd.DataFrame(ordered, columns=[names[i] for i in order])
-    numbers.insert(0, "client", [names[i] for i in order])
+    numbers.insert(0, "client", [names[i] for i in order], allow_duplicates=True)
     return Drawing(f"mixing-{number + 1}", f"{group.label}: who helps whom", words, figure, numbers)
 
 
 def _groups_of(run: Records) -> npt.NDArray[Any] | None:
     labels = run.table(LABELS)
     return labels["(group)"].to_numpy() if "(group)" in labels else None
-
-
-def _side_by_side(run: Records, weights: Floats) -> tuple[npt.NDArray[Any], str]:
-    """An order in which similar clients are neighbours, and by what."""
-    groups = _groups_of(run)
-    if groups is not None:
-        return np.argsort(groups, kind="stable"), "ordered by planted group"
-    if len(weights) > 2:
-        return leaves_list(linkage(weights, "average")), "similar clients side by side"
-    return np.arange(len(weights)), "in their order"
 
 
 def cluster_map(number: int, group: Group) -> Drawing | None:
