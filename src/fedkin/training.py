@@ -161,9 +161,9 @@ class Trainer:
         if bool(bad.any()):
             names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
             raise DivergedError(
-                f"training diverged by round {number}: the loss of {int(bad.sum())} clients' "
-                f"personal models ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) is not "
-                "finite; lower the learning rate"
+                f"training diverged by round {number}: the personal models of {int(bad.sum())} of "
+                f"{len(bad)} clients ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) give "
+                "losses that are not finite; lower the learning rate"
             )
         return found
 
