@@ -10,9 +10,11 @@ from fedkin.problem import Problem
 from fedkin.results.capacity import (
     PeakBytes,
     accuracy_by_rate,
+    accuracy_by_rate_of,
     cost_by_rate,
     draw_accuracy_against_bytes,
 )
+from fedkin.training import train
 from tests.helpers import blobs, federation, run
 
 
@@ -31,6 +33,19 @@ def test_every_level_is_reported_with_its_own_clients(tmp_path):
     assert table["bytes_per_round"].tolist() == [16 * (9 * units + 3) for units in (16, 8, 4)]
     draw_accuracy_against_bytes(table, tmp_path / "accuracy.png")
     assert (tmp_path / "accuracy.png").stat().st_size > 5000
+
+
+def test_a_run_folder_tells_the_same(tmp_path):
+    method = SubmodelLocal(rates=(1.0, 0.5, 0.25), lr=0.1)
+    train(small_problem(), method, rounds=3, baseline=False, folder=tmp_path / "run")
+    fed = federation(small_problem())
+    table = accuracy_by_rate(fed, method, run(method, fed, 3))
+    stored = accuracy_by_rate_of(tmp_path / "run")
+    assert stored["bytes_per_round"].tolist() == table["bytes_per_round"].tolist()
+    assert stored["clients"].tolist() == [2, 2, 2]
+    assert stored["accuracy"].between(0, 1).all()
+    with pytest.raises(FedkinError, match="no run with rates"):
+        accuracy_by_rate_of(tmp_path)
 
 
 def test_a_method_without_rates_says_so():

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from fedkin.errors import FedkinError, unknown
 from fedkin.layout import Layout, Slot
-from fedkin.models.flows import Axis, follow
+from fedkin.models.flows import CONVOLUTIONS, Axis, follow
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Declared = Mapping[str, Sequence[str | tuple[str, int] | None]]
 
 
@@ -126,7 +125,7 @@ class Widths:
         for slot in self.layout.slots:
             layer = parts[slot.name.rpartition(".")[0]]
             first = next(iter(self.axes.get(slot.name, ())), Axis(None))
-            if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) and first.group:
+            if isinstance(layer, (nn.Linear, *CONVOLUTIONS)) and first.group:
                 marked[slot.start : slot.start + slot.size] = True
         return marked
 

@@ -46,9 +46,31 @@ def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFr
             "bytes": (fed.accounts.column("bytes_down") + fed.accounts.column("bytes_up")).tolist(),
         }
     )
+    return _levels(table, fed.round)
+
+
+def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:
+    """The same of a finished run's folder, without the gaps to training scores."""
+    if not (folder / "rates.csv").exists():
+        raise FedkinError(f"{folder} holds no run with rates, or none that is finished")
+    clients, rates = pd.read_csv(folder / "clients.csv"), pd.read_csv(folder / "rates.csv")
+    last = clients[clients["round"] == clients["round"].max()]
+    table = pd.DataFrame(
+        {
+            "rate": rates.iloc[:, 1].to_numpy(),
+            "accuracy": last["personal_accuracy"].to_numpy(),
+            "loss": last["personal_loss"].to_numpy(),
+            "bytes": (last["bytes_down"] + last["bytes_up"]).to_numpy(),
+        }
+    )
+    return _levels(table, int(last["round"].iloc[0]))
+
+
+def _levels(table: pd.DataFrame, rounds: int) -> pd.DataFrame:
+    """A row per client made a row per rate, the largest first."""
     levels = table.groupby("rate")
-    means = levels[["accuracy", "loss", "accuracy_gap", "loss_gap"]].mean()
-    found = means.assign(clients=levels.size(), bytes_per_round=levels["bytes"].sum() / fed.round)
+    means = levels.mean().drop(columns="bytes")
+    found = means.assign(clients=levels.size(), bytes_per_round=levels["bytes"].sum() / rounds)
     return found.sort_index(ascending=False).reset_index()
 
 
