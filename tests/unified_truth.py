@@ -19,15 +19,19 @@ LAM, RELAX, ALPHA, SHARED = 0.3, 1.5, 0.2, 2  # ws2 and residual: the first two 
 
 def logistic(
     clients: int = 4, samples: int = 12, dimension: int = 4, l2: float = 0.1, seed: int = 0,
-    batch_size: int = 1, reshuffle: bool = False,
+    batch_size: int = 1, reshuffle: bool = False, length: float | None = None,
 ) -> Problem:  # fmt: skip
-    """Logistic regression; every client has labels by a weight vector of its own."""
+    """Logistic regression; every client has labels by a weight vector of its own.
+
+    Inputs are normal, or all of one `length`.
+    """
     g = torch.Generator().manual_seed(seed)
     parts = []
     common = torch.randn(dimension, generator=g, dtype=torch.float64)
     for _ in range(clients):
         own = common + torch.randn(dimension, generator=g, dtype=torch.float64)
         x = torch.randn(samples, dimension, generator=g, dtype=torch.float64)
+        x = x if length is None else length * x / x.norm(dim=1, keepdim=True)
         parts.append((x, (x @ own > 0).long()))
     model = nn.Linear(dimension, 1, bias=False)
     nn.init.zeros_(model.weight)
