@@ -39,6 +39,11 @@ class Examples:
         return cls(x, y, torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]))
 
     @property
+    def here(self) -> bool:
+        """Whether the examples themselves are known, and not only how many there are."""
+        return len(self.y) == int(self.offsets[-1])
+
+    @property
     def sizes(self) -> Tensor:
         """How many examples each client has."""
         return self.offsets.diff()

@@ -1,0 +1,127 @@
+"""`fedkin join`: a site takes part with its own data until the server is done."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.supercore.constant import TaskType
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedkin.errors import FedkinError
+from fedkin.flower.certificates import SiteFiles
+from fedkin.flower.client_app import reply
+from fedkin.flower.processes import Child, free_port, write_private
+from fedkin.flower.reach import is_loopback, split_address, wait_for_server
+from fedkin.flower.runtime import Place, acquire, heartbeat
+from fedkin.flower.site import Resident
+
+POLL = 0.05
+LINGER = 3.0  # seconds for the last answer to leave
+AGAIN = 5.0  # seconds before a connection that broke is tried again
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a site takes part. `keys` are its certificates; None: a plain connection."""
+
+    server: str
+    site: Resident
+    keys: SiteFiles | None
+    poll: float = 0.1
+    stay: bool = False
+
+
+def keys_for(server: str, certs: Path | None, insecure: bool) -> SiteFiles | None:
+    """The site's keys; without any only this very machine is spoken to."""
+    if certs is not None:
+        return SiteFiles.of(certs)
+    if not is_loopback(split_address(server)[0]) and not insecure:
+        raise FedkinError(
+            f"{server} is reached over the network: give the folder with this site's key with "
+            "--certs (or say --insecure where something else encrypts and authenticates)"
+        )
+    return None
+
+
+def join(options: Joining, say: Callable[[str], None]) -> None:
+    """Connect, answer whatever is asked, and end when the server is done."""
+    authority = options.keys.authority if options.keys else None
+    wait_for_server(options.server, authority, say)
+    home = options.site.home / "flower"
+    home.mkdir(exist_ok=True)
+    secret = home / "secret"
+    write_private(secret, secrets.token_bytes(32))
+    place = Place(f"127.0.0.1:{free_port()}", secret)
+    node = start_node(options, place, home)
+    say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    try:
+        while True:
+            over = attend(place, node, options, say)
+            if over:
+                return
+            node.stop()
+            time.sleep(AGAIN)
+            node = start_node(options, place, home)
+    finally:
+        node.stop()
+
+
+def start_node(options: Joining, place: Place, home: Path) -> Child:
+    words: list[object] = [options.poll, "--superlink", options.server]
+    if options.keys is None:
+        words.append("--insecure")
+    else:
+        words += ["--root-certificates", options.keys.authority]
+        words += ["--auth-supernode-private-key", options.keys.key]
+    host, _, port = place.address.partition(":")
+    words += ["--isolation", "process", "--superexec-auth-secret-file", place.secret]
+    words += ["--host", host, "--port", port]
+    return Child("supernode.py", words, home, home / "supernode.log")
+
+
+def attend(place: Place, node: Child, options: Joining, say: Callable[[str], None]) -> bool:
+    """Answer messages; True when the experiment is over, False when the connection is."""
+    site, leave_at = options.site, float("inf")
+    with place.for_tasks() as tasks:
+        while node.exit_code is None:
+            if time.monotonic() > leave_at:
+                return True
+            try:
+                task = acquire(tasks, TaskType.CLIENT_APP)
+            except httpx.HTTPError:  # not yet listening, or ending
+                time.sleep(POLL)
+                continue
+            if task is None:
+                time.sleep(POLL)
+                continue
+            with place.with_token(task[0]) as client, suppress(httpx.HTTPError):
+                carry_out(client, site)
+            if site.finished:
+                site.finished = False
+                say(f"finished: the model of '{site.name}' is {site.model_path}")
+                leave_at = leave_at if options.stay else time.monotonic() + LINGER
+    return False
+
+
+def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
+    """One message: what Flower's own client app process does, without the process."""
+    with heartbeat(client):
+        message, context, _, _ = pull_task_input(client)
+        status, details = SubStatus.COMPLETED, ""
+        try:
+            answer = reply(message, site)
+        except Exception as error:  # a step that fails must not end the site
+            status, details = SubStatus.FAILED, f"{type(error).__name__}: {error}"
+            failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
+            answer = Message(failed, reply_to=message)
+        push_message(client, answer, context)
+        push_task_output(client, context, status, details)

@@ -1,0 +1,91 @@
+"""Answers as they come from the SuperLink: piece by piece, never more than allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    PullObjectRequest,
+)
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.superlink.grid import HttpGrid
+
+from fedkin.errors import FedkinError
+
+MOST_PIECES = 10_000
+
+
+@dataclass
+class Parcel:
+    """An answer on its way: Flower announces it before its pieces have arrived."""
+
+    answers_to: str
+    key: str
+    missing: list[str]
+    pieces: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0
+    problem: str | None = None
+    lost: bool = False
+
+    def fetch(self, grid: HttpGrid, limit: int) -> bool:
+        """Get the pieces that are there; True when nothing more is to come."""
+        if len(self.missing) > MOST_PIECES:
+            self.problem = f"it comes in {len(self.missing)} pieces"
+        while self.missing and self.problem is None:
+            request = PullObjectRequest(
+                node=grid.node, run_id=grid.run.run_id, object_id=self.missing[-1]
+            )
+            found = grid._runtime_client.PullObject(request)
+            if not found.object_found:
+                self.problem = "a piece of it is gone"
+            elif not found.object_available:
+                return False
+            else:
+                self.pieces[self.missing.pop()] = found.object_content
+                self.size += len(found.object_content)
+                if self.size > limit:
+                    self.problem = f"it is larger than the {limit / 1e6:.0f} MB that are allowed"
+                    self.pieces.clear()
+        return True
+
+    def content(self) -> RecordDict:
+        """The records of a whole answer."""
+        if self.problem is not None:
+            raise FedkinError(self.problem)
+        try:
+            message = inflate_object_from_contents(self.key, self.pieces)
+        except Exception as error:  # whatever a site put together, it must not stop the others
+            raise FedkinError(f"it cannot be unpacked ({type(error).__name__}: {error})") from None
+        if not isinstance(message, FlowerMessage):
+            raise FedkinError("it is no message")
+        if message.has_error():
+            # a message from the SuperLink to itself: the node is gone, or the time is up
+            self.lost = message.metadata.src_node_id == message.metadata.dst_node_id
+            raise FedkinError(f"Flower says '{message.error.reason}'"[:500])
+        return message.content
+
+    def discard(self, grid: HttpGrid) -> None:
+        """Tell the SuperLink that it need not keep the answer any longer."""
+        grid._runtime_client.ConfirmMessageReceived(
+            ConfirmMessageReceivedRequest(
+                node=grid.node, run_id=grid.run.run_id, message_object_id=self.key
+            )
+        )
+
+
+def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[Parcel]:
+    """Answers to the messages sent that have been announced since the last look."""
+    if not sent:
+        return
+    found = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=sent))
+    for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+        about = message.metadata
+        if about.reply_to_message_id in sent:
+            pieces = [piece.object_id for piece in iterate_object_tree(tree)]
+            yield Parcel(about.reply_to_message_id, about.message_id, pieces)

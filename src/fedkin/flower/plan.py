@@ -1,0 +1,127 @@
+"""What a served run agrees on with its sites, kept in its folder as `serve.json`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedkin import __version__
+from fedkin.config import RunConfig, make_config
+from fedkin.data.clients import ClientData, Examples
+from fedkin.data.site import SHARED_KEYS, Agreement
+from fedkin.errors import FedkinError
+from fedkin.flower.post import Card, Terms
+from fedkin.tensors import write_text
+from fedkin.toml import read_toml
+from fedkin.validation import validated
+
+FILE = "serve.json"
+# what a site tells of its data that must be the same everywhere
+ALIKE = ("fedkin", "shape", "target", "num_classes", "parameters")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part and how; `starts` counts how often the server has begun or gone on."""
+
+    experiment: str
+    clients: int
+    sites: dict[str, Any]
+    wait: float
+    timeout: float
+    starts: int = 0
+    cards: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def new(cls, name: str, clients: int, agreement: Agreement, terms: Terms) -> Plan:
+        experiment = f"{name[:60]}-{secrets.token_hex(6)}"
+        return cls(experiment, clients, agreement.model_dump(), terms.wait, terms.timeout)
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        try:
+            facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FedkinError(f"{folder} is not the folder of a served run: no {FILE}") from None
+        return cls(**{**facts, "cards": tuple(facts["cards"])})
+
+    def write(self, folder: Path) -> Plan:
+        write_text(folder / FILE, json.dumps(asdict(self), indent=1))
+        return self
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.wait, self.timeout)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites in the order of clients, once it is settled who takes part."""
+        return tuple(card["name"] for card in self.cards)
+
+    def settled(self, cards: Mapping[str, Card]) -> Plan:
+        """The first `clients` sites by name take part, from now on and until the end."""
+        names = sorted(cards)[: self.clients]
+        return replace(self, cards=tuple(cards[name].facts for name in names))
+
+    def setup(self, config: RunConfig) -> dict[str, Any]:
+        """What a site must know to make its problem; it has no path in it."""
+        return {
+            "method": config.method,
+            "seed": config.seed,
+            "model": config.model.model_dump(exclude={"device"}, exclude_none=True),
+            "data": config.data.model_dump(include=set(SHARED_KEYS), exclude_none=True),
+            "sites": self.sites,
+        }
+
+    def admit(self, facts: Mapping[str, Any], others: Mapping[str, Card]) -> None:
+        """Refuse a site that cannot be a client of this run."""
+        name = facts.get("name")
+        for count in ("train", "test"):
+            if type(facts.get(count)) is not int or facts[count] < (count == "train"):
+                raise FedkinError(f"its number of {count} examples is {facts.get(count)!r}")
+        if self.cards:
+            same = next((card for card in self.cards if card["name"] == name), None)
+            if same is None:
+                raise FedkinError(f"this run has begun with {', '.join(self.names)}")
+            keys: tuple[str, ...] = (*ALIKE, "train", "test", "validation")
+        else:
+            same = next((card.facts for card in others.values()), {"fedkin": __version__})
+            keys = ALIKE if others else ("fedkin",)
+        for key in keys:
+            if facts.get(key) != same[key]:
+                raise FedkinError(f"its {key} is {facts.get(key)}, and not {same[key]}")
+
+    def data(self) -> ClientData:
+        """The clients as the server knows them: how many examples of which shape, no more."""
+        shape, target = self.cards[0]["shape"], self.cards[0]["target"]
+        classes = self.cards[0]["num_classes"]
+        kind = torch.float32 if classes is None else torch.int64
+        blank = torch.zeros(2, *shape), torch.zeros(2, *target, dtype=kind)
+
+        def part(name: str) -> Examples:
+            return Examples.elsewhere(torch.tensor([c[name] for c in self.cards]), *blank)
+
+        return ClientData(
+            part("train"),
+            part("test"),
+            classes,
+            part("validation") if self.cards[0]["validation"] is not None else None,
+            self.names,
+        )
+
+
+def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
+    """A run's config with the table [sites] that only a served run has."""
+    values = read_toml(path)
+    values.pop("made_with", None)
+    sites = values.pop("sites", {})
+    config = make_config(values, str(path))
+    agreement = validated(Agreement, sites, f"{path}: [sites]")
+    # every round is kept: sites remember no further back than the last few
+    return config.model_copy(update={"checkpoint_every": 1}), agreement

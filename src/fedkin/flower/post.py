@@ -1,0 +1,241 @@
+"""The server's post over Flower: who is there, letters out, answers in, nobody waited for twice."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
+from flwr.superlink.grid import HttpGrid
+
+from fedkin.engines.flower import Letter
+from fedkin.engines.wire import Message
+from fedkin.errors import FedkinError
+from fedkin.flower.parcels import Parcel, arrivals
+from fedkin.flower.records import from_records, to_records
+
+POLL = 0.1
+LOOK_ROUND = 0.5  # seconds between looks at who is connected
+HELLO_TIME = 30.0  # seconds that a hello may take; then it is said again
+REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long a request waits: for this share of the sites asked, at most so many seconds."""
+
+    wait: float = 0.8
+    timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.wait <= 1:
+            raise FedkinError(f"--wait must be above 0 and at most 1, not {self.wait}")
+        if self.timeout <= 0:
+            raise FedkinError(f"--timeout must be above 0 seconds, not {self.timeout}")
+
+    def enough(self, asked: int) -> int:
+        return math.ceil(self.wait * asked - 1e-9)
+
+
+@dataclass
+class Sent:
+    """A message on its way: to which node, and which letter of which exchange (None: a hello)."""
+
+    node: int
+    until: float
+    exchange: int | None = None
+    position: int = 0
+
+
+@dataclass
+class Card:
+    """What a site told of itself, and where it is."""
+
+    facts: dict[str, Any]
+    node: int
+
+
+@dataclass
+class Exchange:
+    """Letters of one request, and what has come back."""
+
+    number: int
+    letters: Sequence[Letter]
+    answers: dict[int, Message | str] = field(default_factory=dict)
+
+    def open_at(self, site: str) -> list[int]:
+        """Positions of letters to a site that are not answered."""
+        return [
+            i for i, letter in enumerate(self.letters)
+            if letter.site == site and i not in self.answers
+        ]  # fmt: skip
+
+
+class FlowerPost:
+    """Letters to sites over a Flower grid.
+
+    A site is known by its name; which node it is may change when it comes back. A site
+    that let a request's time run out is not asked again before it has been heard of. `admit`
+    looks at a newcomer's card and says in a FedkinError why it cannot take part. With
+    `registered` a site's name is the one its key was registered under, whatever it says.
+    """
+
+    def __init__(
+        self,
+        grid: HttpGrid,
+        hello: Mapping[str, Any],
+        admit: Callable[[dict[str, Any]], None],
+        terms: Terms,
+        limit: int,
+        warn: Callable[[str], None],
+        registered: bool = False,
+    ) -> None:
+        self.grid, self.hello, self.admit, self.terms = grid, hello, admit, terms
+        self.limit, self.warn, self.registered = limit, warn, registered
+        self.cards: dict[str, Card] = {}
+        self._names: dict[int, str] = {}  # of nodes that are there, by their registration
+        self._refused: dict[int, float] = {}
+        self._sent: dict[str, Sent] = {}
+        self._parcels: dict[str, Parcel] = {}
+        self._exchange = Exchange(0, ())
+        self._looked = 0.0
+
+    # the sites ------------------------------------------------------------------------------
+
+    def gather(self, done: Callable[[Mapping[str, Card]], bool], seconds: float) -> bool:
+        """Wait until enough sites are there; False when time is up."""
+        until = time.monotonic() + seconds
+        while not done(self.cards):
+            if time.monotonic() > until:
+                return False
+            self._turn()
+        return True
+
+    def _look_round(self) -> None:
+        """Say hello to every node that is connected and not known."""
+        now = time.monotonic()
+        if now < self._looked + LOOK_ROUND:
+            return
+        self._looked = now
+        nodes = list(self.grid.get_nodes())
+        self._names = {node.node_id: node.name for node in nodes}
+        known = {card.node for card in self.cards.values()}
+        greeted = {s.node for s in self._sent.values() if s.exchange is None and s.until > now}
+        self._sent = {
+            key: s for key, s in self._sent.items() if s.exchange is not None or s.until > now
+        }
+        for node in self._names:
+            if node not in known | greeted and now >= self._refused.get(node, 0) + REFUSED_TIME:
+                content = to_records({"kind": "hello", **self.hello})
+                self._send([(node, content, "query", HELLO_TIME)], [Sent(node, now + HELLO_TIME)])
+
+    def _meet(self, node: int, content: Message) -> None:
+        """A node has told who it is."""
+        _, facts = content
+        name = self._names.get(node, "") if self.registered else str(facts.get("name", ""))
+        title = name or str(node)
+        try:
+            if "error" in facts:
+                raise FedkinError(str(facts["error"])[:500])
+            if self.registered and name != facts.get("name"):
+                raise FedkinError(f"it calls itself '{facts.get('name')}'")
+            self.admit(facts)
+        except FedkinError as error:
+            if node not in self._refused:
+                self.warn(f"site '{title}' cannot take part: {error}")
+            self._refused[node] = time.monotonic()
+            return
+        before = self.cards.get(name)
+        if before and before.facts.get("identity") != facts.get("identity"):
+            self.warn(f"site '{name}' is now another installation; what it remembered is lost")
+        self.cards[name] = Card(facts, node)
+        self._hand_over(self._exchange.open_at(name))
+
+    def _miss(self, name: str, node: int, reason: str) -> None:
+        """A site's node is gone; it may have come back as another one meanwhile."""
+        if name in self.cards and self.cards[name].node == node:
+            del self.cards[name]
+            self.warn(f"site '{name}' is left out until it is heard of again: {reason}")
+
+    # letters ------------------------------------------------------------------------------
+
+    def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
+        """Send, then wait as the terms say; a site that does not answer is then out of reach."""
+        current = self._exchange = Exchange(self._exchange.number + 1, letters)
+        self._hand_over(range(len(letters)))
+        until = time.monotonic() + self.terms.timeout
+        enough = self.terms.enough(len(letters))
+        while len(current.answers) < enough and time.monotonic() < until:
+            if not any(
+                letter.site in self.cards
+                for i, letter in enumerate(letters) if i not in current.answers
+            ):  # fmt: skip
+                break  # all that are in reach have answered
+            self._turn()
+        if time.monotonic() >= until:
+            for letter in (x for i, x in enumerate(letters) if i not in current.answers):
+                if self.cards.pop(letter.site, None):
+                    self.warn(
+                        f"site '{letter.site}' did not answer within {self.terms.timeout:g} "
+                        "seconds; it is left out until it is heard of again"
+                    )
+        return current.answers
+
+    def _hand_over(self, positions: Iterable[int]) -> None:
+        current, parcels, marks = self._exchange, [], []
+        until = time.monotonic() + self.terms.timeout
+        for i in positions:
+            letter = current.letters[i]
+            if letter.site not in self.cards:
+                continue
+            node = self.cards[letter.site].node
+            content = to_records(letter.facts, shared=letter.shared, own=letter.own)
+            parcels.append((node, content, "train", self.terms.timeout))
+            marks.append(Sent(node, until, current.number, i))
+        self._send(parcels, marks)
+
+    def _send(self, parcels: list[tuple[int, RecordDict, str, float]], marks: list[Sent]) -> None:
+        messages = [
+            FlowerMessage(content, dst_node_id=node, message_type=kind, ttl=ttl)
+            for node, content, kind, ttl in parcels
+        ]
+        if messages:
+            keys = self.grid.push_messages(messages)
+            self._sent |= {k: mark for k, mark in zip(keys, marks, strict=True) if k}
+
+    def _turn(self) -> None:
+        """Once round: who is there, what has come, a moment's rest if it was nothing."""
+        self._look_round()
+        for parcel in arrivals(self.grid, [key for key in self._sent if key not in self._parcels]):
+            self._parcels[parcel.answers_to] = parcel
+        opened = 0
+        for key, parcel in list(self._parcels.items()):
+            sent = self._sent[key]
+            stale = sent.exchange not in (None, self._exchange.number)
+            if stale or parcel.fetch(self.grid, self.limit):
+                del self._parcels[key], self._sent[key]
+                opened += 1
+                self._open(sent, parcel, stale)
+                parcel.discard(self.grid)
+        if not opened:
+            time.sleep(POLL)
+
+    def _open(self, sent: Sent, parcel: Parcel, stale: bool) -> None:
+        if stale:
+            return
+        content: Message | str
+        try:
+            content = from_records(parcel.content())
+        except FedkinError as error:
+            content = str(error)
+        if sent.exchange is not None:
+            if parcel.lost:
+                self._miss(self._exchange.letters[sent.position].site, sent.node, str(content))
+            else:
+                self._exchange.answers[sent.position] = content
+        elif not isinstance(content, str):
+            self._meet(sent.node, content)

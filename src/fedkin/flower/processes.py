@@ -1,0 +1,89 @@
+"""Processes of Flower's that ours start: their ports, logs and ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from fedkin.errors import FedkinError
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    """A port on loopback that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Child:
+    """A Flower process of ours, with its output in a log file.
+
+    `script` is one of the files beside this one. It runs without fedkin (and so torch) and
+    without this folder among those that modules are looked for in.
+    """
+
+    def __init__(self, script: str, words: Sequence[object], home: Path, log: Path) -> None:
+        self.log = log
+        self._file: IO[bytes] = log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(HERE / script), str(os.getpid()), *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            env=environment(home),
+            start_new_session=True,  # Ctrl-C is for us: we end it when we are done
+        )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None as long as it runs."""
+        return self._process.poll()
+
+    def last_words(self, lines: int = 15) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_for(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait until it is ready, or fail with its last words."""
+        until = time.monotonic() + seconds
+        while not ready():
+            if self.exit_code is not None or time.monotonic() > until:
+                raise FedkinError(f"{what} did not start; its log {self.log} ends:\n"
+                                  f"{self.last_words()}")  # fmt: skip
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it politely, or after ten seconds at once."""
+        if self.exit_code is None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._file.close()
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For Flower: no telemetry, no looking for updates, nothing of the user's own settings."""
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file that only its owner can read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)

@@ -1,0 +1,89 @@
+"""Whether a server can be reached, and in plain words why not."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from fedkin.errors import FedkinError
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this very machine, so that nothing travels over a network."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT, also [IPv6]:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise FedkinError(f"'{address}' is not an address: write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def wait_for_server(address: str, authority: Path | None, say: Callable[[str], None]) -> None:
+    """Return once the server answers; a wrong kind of connection is an error at once."""
+    told = False
+    while True:
+        problem = probe(address, authority)
+        if problem is None:
+            return
+        if not told:
+            say(f"waiting for {address} ({problem})")
+            told = True
+        time.sleep(1)
+
+
+def probe(address: str, authority: Path | None) -> str | None:
+    """None: the server is there. Otherwise why it is not there yet; errors never mend."""
+    scheme = "http" if authority is None else "https"
+    try:
+        verify = True if authority is None else ssl.create_default_context(cafile=str(authority))
+    except (OSError, ssl.SSLError) as error:
+        raise FedkinError(f"the certificate {authority} cannot be used: {error}") from None
+    try:
+        answer = httpx.get(f"{scheme}://{address}/health", verify=verify, timeout=10)
+    except httpx.ConnectError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise FedkinError(
+                f"{address} shows a certificate that {authority} did not sign, or for another "
+                f"host name: {str(error).rpartition(': ')[2]}"
+            ) from None
+        if authority is not None and "SSL" in str(error).upper():
+            raise FedkinError(
+                f"{address} does not speak TLS: it is not the server your certificates are for"
+            ) from None
+        return "it does not answer"
+    except httpx.RemoteProtocolError:
+        if authority is None and speaks_tls(address):
+            raise FedkinError(
+                f"{address} accepts only TLS connections: join with --certs, the folder that the "
+                "server's people made for this site with `fedkin certs`"
+            ) from None
+        return "it breaks the connection off"
+    except httpx.TransportError as error:
+        return str(error) or type(error).__name__
+    return None if answer.status_code == 200 else f"it answers with HTTP {answer.status_code}"
+
+
+def speaks_tls(address: str) -> bool:
+    host, port = split_address(address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout=5) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except OSError:
+        return False
