@@ -75,6 +75,14 @@ def run(method: Method, fed: Federation, rounds: int) -> State:
     return state
 
 
+def further(method: Method, fed: Federation, state: State, rounds: int) -> State:
+    """Rounds after those that the federation has seen."""
+    for number in range(fed.round + 1, fed.round + 1 + rounds):
+        fed.begin_round(number)
+        method.round(fed, state)
+    return state
+
+
 def personal_models(method: Method, fed: Federation, state: State) -> Tensor:
     """Every client's personal model [N, d]; smaller ones are followed by zeros."""
     models = fed.problem.initial.new_zeros(fed.size, fed.problem.size)

@@ -1,61 +1,26 @@
 """PERM against rounds by hand, against optima found otherwise, and when things go wrong."""
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import nn
-from torch.func import functional_call
 
 from fedkin import mixing
-from fedkin.faults import Faults
 from fedkin.methods import FedAvg, Local, Perm, PermTwoStage
 from fedkin.problem import Problem
 from tests.helpers import (
     blobs,
     federation,
+    further,
     least_squares,
     personal_models,
     quadratic,
     run,
 )
+from tests.methods.truth import weighted_objective, weighted_optimum
 
 both = pytest.mark.parametrize("method", [Perm, PermTwoStage])
 EQUAL_WEIGHTS, OWN_WEIGHT = {"lam": 1e12}, {"lam": 0.0}
 AS_IN_THE_PAPER = {"schedule": "cyclic", "step_limit": 1e9}
-
-
-def further(method, fed, state, rounds):
-    """Rounds after those the state has seen."""
-    for number in range(fed.round + 1, fed.round + 1 + rounds):
-        fed.begin_round(number)
-        method.round(fed, state)
-    return state
-
-
-def objective(problem, weights, vector):
-    """sum_j weights[j]*f_j(vector), by plain autograd."""
-    named = {slot.name: slot.view(vector[None])[0] for slot in problem.layout.slots}
-    total = problem.l2 / 2 * vector @ vector
-    for j, weight in enumerate(weights):
-        x, y = problem.data.train[j]
-        out = functional_call(problem.spec.module, named, (x.to(problem.dtype),))
-        total = total + weight * problem.spec.loss.value(out, y).mean()
-    return total
-
-
-def optimum(problem, weights):
-    """The minimiser of sum_j weights[j]*f_j by L-BFGS."""
-
-    def value_and_slope(v):
-        at = torch.tensor(v, requires_grad=True)
-        value = objective(problem, weights, at)
-        return value.item(), torch.autograd.grad(value, at)[0].numpy()
-
-    tight = {"ftol": 1e-16, "gtol": 1e-10, "maxiter": 10_000}
-    start = np.zeros(problem.size)
-    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=tight)
-    return torch.from_numpy(found.x)
 
 
 def logistic(seed=3):
@@ -133,10 +98,10 @@ def test_shuffled_models_reach_the_optimum_of_their_weighted_objective(method, p
     state = run(chosen, federation(problem), 400)
     assert ((state.alpha > 0).sum(1) > 1).any()
     for i in range(4):
-        best = optimum(problem, state.alpha[i])
+        best = weighted_optimum(problem, state.alpha[i])
         assert (state.v[i] - best).norm() < 0.01 * best.norm()
         models = (torch.zeros_like(best), state.v[i], best)
-        start, end, least = (objective(problem, state.alpha[i], v) for v in models)
+        start, end, least = (weighted_objective(problem, state.alpha[i], v) for v in models)
         assert end - least < 1e-4 * (start - least)
 
 
@@ -159,7 +124,7 @@ def test_equal_weights_optimise_the_objective_of_fedavg(schedule):
     method = Perm(lr=0.5, local_steps=1, warm_up=0, decay=0.5, schedule=schedule, **EQUAL_WEIGHTS)
     state = run(method, federation(problem), 400)
     torch.testing.assert_close(state.alpha, torch.full_like(state.alpha, 1 / 4))
-    best = optimum(problem, [1 / 4] * 4)
+    best = weighted_optimum(problem, [1 / 4] * 4)
     assert ((state.v - best).norm(dim=1) < 0.01 * best.norm()).all()
 
 
@@ -182,7 +147,7 @@ def test_polish_steps_go_down_the_weighted_objective():
     method.finish(fed, state)
     for i in range(4):
         at = before[i].requires_grad_()
-        slope = torch.autograd.grad(objective(problem, state.alpha[i], at), at)[0]
+        slope = torch.autograd.grad(weighted_objective(problem, state.alpha[i], at), at)[0]
         torch.testing.assert_close(state.final[i], (at - 0.5 * slope).detach())
     torch.testing.assert_close(personal_models(method, fed, state), state.final)
     assert torch.equal(state.v, before)
@@ -191,7 +156,7 @@ def test_polish_steps_go_down_the_weighted_objective():
     for _ in range(60):
         state.v = state.final
         method.finish(fed, state)
-    best = torch.stack([optimum(problem, row) for row in state.alpha])
+    best = torch.stack([weighted_optimum(problem, row) for row in state.alpha])
     torch.testing.assert_close(state.final, best, rtol=0, atol=1e-6)
 
 
@@ -264,59 +229,3 @@ def test_two_stages_send_sketches_of_gradients_and_find_like_weights():
     assert (first.alpha - second.alpha).abs().max() < 0.05
     kept = run(Perm(warm_up=0, sketch=300, lam_rel=2.0), federation(problem), 1)
     torch.testing.assert_close(kept.alpha, second.alpha)
-
-
-# when clients fail or stay away ------------------------------------------------------------
-
-
-@both
-@pytest.mark.parametrize("faults", [Faults(drop=1.0), Faults(nan=1.0), Faults(drop=0.5, nan=0.2)])
-def test_a_model_whose_visit_fails_comes_home_unchanged(method, faults):
-    chosen, fed = method(lr=0.05, warm_up=1, **EQUAL_WEIGHTS), federation(least_squares(clients=8))
-    state = run(chosen, fed, 3)
-    before, hosts = state.v.clone(), state.plan[state.hop].clone()
-    fed.faults = faults
-    further(chosen, fed, state, 1)
-    changed = (state.v != before).any(1)
-    fate = faults.draw(fed_keys(fed, hosts))
-    assert torch.equal(changed, torch.from_numpy(~(fate.lost | fate.nan)))
-
-
-def fed_keys(fed, hosts):
-    """The random keys of the round's second request, the visits."""
-    fed.begin_round(fed.round)
-    fed.ask(seen, at=torch.arange(0))
-    return fed.ask(seen, at=hosts).keys
-
-
-def seen(client):
-    return {}
-
-
-def test_only_those_who_take_part_are_asked_and_host_models():
-    fed = federation(least_squares(clients=10), fraction=0.3)
-    method = Perm(lr=0.05, warm_up=0, refresh="round")
-    state = method.init(fed)
-    for number in range(1, 20):
-        fed.accounts.table.zero_()
-        before = state.v.clone()
-        further(method, fed, state, 1)
-        present = fed.sample()
-        assert fed.round == number
-        busy = fed.accounts.column("gradients").nonzero()[:, 0]
-        assert torch.isin(busy, present).all()
-        hosts = state.plan[state.hop - 1]
-        moved = (state.v != before).any(1)
-        assert torch.isin(hosts[moved], present).all()
-
-
-def test_of_clients_never_heard_nobody_learns():
-    fed = federation(least_squares(clients=10), fraction=0.3)
-    state = run(PermTwoStage(warm_up=0, **EQUAL_WEIGHTS), fed, 1)
-    present = fed.sample()
-    expected = torch.eye(10, dtype=torch.float64)
-    expected[present[:, None], present] = 1 / 3
-    torch.testing.assert_close(state.alpha, expected)
-    state = run(PermTwoStage(warm_up=0, **EQUAL_WEIGHTS), fed, 40)
-    assert (state.heard > 0).all()
-    torch.testing.assert_close(state.alpha, torch.full_like(expected, 1 / 10))

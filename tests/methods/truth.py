@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.func import functional_call
 
 from fedkin.data import DataConfig, load
 from fedkin.data.clients import ClientData, Examples
@@ -65,3 +68,30 @@ def planted_digits(seed: int = 0) -> tuple[Problem, Tensor]:
     data = load(config, seed)
     assert data.groups is not None
     return Problem(build("linear", data.input_shape, 10), data), data.groups
+
+
+def weighted_objective(
+    problem: Problem, weights: Sequence[float] | Tensor, vector: Tensor
+) -> Tensor:
+    """sum_j weights[j]*f_j(vector), by plain autograd."""
+    named = {slot.name: slot.view(vector[None])[0] for slot in problem.layout.slots}
+    total = problem.l2 / 2 * vector @ vector
+    for j, weight in enumerate(weights):
+        x, y = problem.data.train[j]
+        out = functional_call(problem.spec.module, named, (x.to(problem.dtype),))
+        total = total + weight * problem.spec.loss.value(out, y).mean()
+    return total
+
+
+def weighted_optimum(problem: Problem, weights: Sequence[float] | Tensor) -> Tensor:
+    """The minimiser of sum_j weights[j]*f_j by L-BFGS."""
+
+    def value_and_slope(v: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.tensor(v, requires_grad=True)
+        value = weighted_objective(problem, weights, at)
+        return value.item(), torch.autograd.grad(value, at)[0].numpy()
+
+    tight = {"ftol": 1e-16, "gtol": 1e-10, "maxiter": 10_000}
+    start = np.zeros(problem.size)
+    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=tight)
+    return torch.from_numpy(found.x)
