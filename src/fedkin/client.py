@@ -212,7 +212,9 @@ class Client:
         start = self._drawn.get(purpose, 0)
         self._drawn[purpose] = start + count
         words = rng.bits(rng.key(self._keys, purpose), rng.positions(start, count))
-        return torch.from_numpy(rng.uniform(words)).to(self.problem.device, self.problem.dtype)
+        digits = 24 if self.problem.dtype == torch.float32 else 53
+        numbers = torch.from_numpy(rng.uniform(words, digits))
+        return numbers.to(self.problem.device, self.problem.dtype)
 
     def finish(self, reply: dict[str, Tensor], remember: bool) -> tuple[dict[str, Tensor], Tensor]:
         """End of a step: its reply with a row per client, and which rows are finite throughout.

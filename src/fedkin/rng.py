@@ -60,9 +60,9 @@ def below(limits: NDArray[np.int64], words: Bits) -> NDArray[np.int64]:
     return (((words >> np.uint64(32)) * upper) >> np.uint64(32)).astype(np.int64)
 
 
-def uniform(words: Bits) -> NDArray[np.float64]:
-    """Numbers in [0, 1) with 53 random bits."""
-    return np.asarray((words >> np.uint64(11)) * 2.0**-53)
+def uniform(words: Bits, digits: int = 53) -> NDArray[np.float64]:
+    """Numbers in [0, 1) with so many random bits; single precision holds 24 without rounding."""
+    return np.asarray((words >> np.uint64(64 - digits)) * 2.0**-digits)
 
 
 def normal(keys: Bits, start: int, count: int) -> NDArray[np.float64]:

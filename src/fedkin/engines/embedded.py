@@ -25,6 +25,9 @@ from fedkin.variants import PLAIN, Variant, memory_of
 # seconds of gradients left to do above which ten seconds of compiling may pay
 WORTH_COMPILING = 120.0
 
+# seconds after which a try is long enough to be believed at once
+LONG_TRY = 0.3
+
 # for each form of the problem its facts and its strategy, as json can carry them
 Choices = Sequence[Mapping[str, Any]]
 
@@ -156,10 +159,12 @@ class Embedded:
         return best
 
     def _time(self, trial: Ask, strategy: Strategy, again: bool) -> float | None:
-        """Seconds per client, the better of two tries; None if no gradients were taken."""
-        count = min(len(trial.at), 2 * strategy.block * strategy.workers)
+        """Seconds per client, the better of two short tries; None if no gradients were taken."""
+        count = min(len(trial.at), strategy.block * strategy.workers)
         part, best = trial.rows(torch.arange(count)), np.inf
-        for _ in range(2 if again else 1):
+        for attempt in range(2 if again else 1):
+            if attempt and best > LONG_TRY and strategy.kernel != "compiled":
+                break
             start = time.perf_counter()
             blocks = list(self._run(part, strategy))
             best = min(best, time.perf_counter() - start)
