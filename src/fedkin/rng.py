@@ -63,9 +63,3 @@ def below(limits: NDArray[np.int64], words: Bits) -> NDArray[np.int64]:
 def uniform(words: Bits, digits: int = 53) -> NDArray[np.float64]:
     """Numbers in [0, 1) with so many random bits; single precision holds 24 without rounding."""
     return np.asarray((words >> np.uint64(64 - digits)) * 2.0**-digits)
-
-
-def normal(keys: Bits, start: int, count: int) -> NDArray[np.float64]:
-    """Standard normal numbers [keys, count] by Box-Muller."""
-    u = uniform(bits(keys, positions(2 * start, count, 2)))
-    return np.asarray(np.sqrt(-2 * np.log1p(-u[..., 0])) * np.cos(2 * np.pi * u[..., 1]))
