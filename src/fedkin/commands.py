@@ -29,6 +29,7 @@ from fedkin.training import BY_PYTHON, Trainer
 from fedkin.validation import validated
 
 RUNS = Path("runs")
+BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"
 # what a disk says when nothing can be written any more
 STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
@@ -105,6 +106,11 @@ def resume(path: Path, quiet: bool) -> None:
             f"{path} was started from Python: go on there with "
             f"train(problem, method, folder={str(path)!r}, resume=True)"
         )
+    if made_with.get("by") == BY_SERVE:
+        raise FedkinError(
+            f"{path} is a run over sites: go on with `{RESUME_SERVED} {path}` and the "
+            "other options it was started with"
+        )
     config = read_config(path / "config.toml")
     data = config.make_data()
     if made_with.get("data_sha256", "") not in ("", checksum(data)):
@@ -125,11 +131,11 @@ def resume(path: Path, quiet: bool) -> None:
     finish(trainer, quiet)
 
 
-def finish(trainer: Trainer, quiet: bool) -> None:
+def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None:
     """Run the rest of the rounds, then show the result or how to go on."""
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
-    go_on = f"go on with: fedkin resume {folder}"
+    go_on = f"go on with: {resume} {folder}"
     try:
         with (
             stop_politely(trainer) as stopped,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -30,15 +32,16 @@ CLOCK_SKEW = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class SiteFiles:
-    """What a site needs: whom to trust, and its own key."""
+    """What a site needs: whom to trust, and its own key, private and public."""
 
     authority: Path
     key: Path
+    public: Path
 
     @classmethod
     def of(cls, folder: Path) -> SiteFiles:
-        files = cls(folder / "authority.pem", folder / "site.key")
-        _exist(files.authority, files.key)
+        files = cls(folder / "authority.pem", folder / "site.key", folder / "site.pub")
+        _exist(files.authority, files.key, files.public)
         return files
 
 
@@ -71,6 +74,17 @@ def _exist(*files: Path) -> None:
     for file in files:
         if not file.is_file():
             raise FedkinError(f"there is no file {file}: make it with `fedkin certs`")
+
+
+def read_public(path: Path) -> bytes:
+    """A site's public key as Flower's Fleet API takes it."""
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise FedkinError(f"{path} is not a key that `fedkin certs` made")
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) -> list[str]:

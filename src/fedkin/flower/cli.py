@@ -95,7 +95,10 @@ def join(
     from fedkin.flower.site import Resident
 
     keys = joining.keys_for(server, certs, insecure)
-    site = Resident(name, data.resolve(), (home or Path(f"fedkin-{name}")).resolve(), device)
+    if not data.is_file():
+        raise FedkinError(f"there is no file {data}")
+    place = (home or Path(f"fedkin-{name}")).resolve()
+    site = Resident(name, data.resolve(), place, device, say)
     joining.join(joining.Joining(server, site, keys, poll, stay), say)
 
 

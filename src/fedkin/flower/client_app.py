@@ -40,5 +40,6 @@ def reply(message: Message, site: Resident) -> Message:
     try:
         tensors, facts = site.answer(*from_records(message.content))
     except FedkinError as error:
+        site.say(f"a request could not be answered: {error}")
         tensors, facts = {}, {"error": str(error)}
     return Message(to_records(facts, reply=tensors), reply_to=message)

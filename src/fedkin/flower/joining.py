@@ -17,16 +17,16 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedkin.errors import FedkinError
-from fedkin.flower.certificates import SiteFiles
+from fedkin.flower.certificates import SiteFiles, read_public
 from fedkin.flower.client_app import reply
 from fedkin.flower.processes import Child, free_port, write_private
-from fedkin.flower.reach import is_loopback, split_address, wait_for_server
+from fedkin.flower.reach import check_key, is_loopback, split_address, wait_for_server
 from fedkin.flower.runtime import Place, acquire, heartbeat
 from fedkin.flower.site import Resident
 
 POLL = 0.05
 LINGER = 3.0  # seconds for the last answer to leave
-AGAIN = 5.0  # seconds before a connection that broke is tried again
+AGAIN = 2.0  # seconds before a connection that broke is tried again
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ def join(options: Joining, say: Callable[[str], None]) -> None:
     """Connect, answer whatever is asked, and end when the server is done."""
     authority = options.keys.authority if options.keys else None
     wait_for_server(options.server, authority, say)
+    if options.keys:
+        check_key(options.server, options.keys.authority, read_public(options.keys.public))
     home = options.site.home / "flower"
     home.mkdir(exist_ok=True)
     secret = home / "secret"
@@ -65,11 +67,12 @@ def join(options: Joining, say: Callable[[str], None]) -> None:
     say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
     try:
         while True:
-            over = attend(place, node, options, say)
-            if over:
+            if attend(place, node, options, say):
                 return
             node.stop()
+            say(f"the connection broke off ({node.log} tells more); trying again")
             time.sleep(AGAIN)
+            wait_for_server(options.server, authority, say)
             node = start_node(options, place, home)
     finally:
         node.stop()

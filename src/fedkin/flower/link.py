@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto
@@ -21,12 +20,11 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from fedkin.errors import FedkinError
-from fedkin.flower.certificates import ServerFiles
+from fedkin.flower.certificates import ServerFiles, read_public
 from fedkin.flower.processes import Child, write_private
 from fedkin.flower.reach import probe
 from fedkin.flower.runtime import Place, acquire, heartbeat
@@ -69,7 +67,8 @@ class Link:
         self.place = Place(
             f"[{near}]:{port}" if ":" in near else f"{near}:{port}", secret, authority
         )
-        words: list[object] = [MOST_PER_REQUEST, "--host", host, "--port", port]
+        words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), "--host", host]
+        words += ["--port", port]
         words.append("--disable-runtime-dependency-installation")
         words += ["--isolation", "process", "--superexec-auth-secret-file", secret]
         if keys is None:
@@ -99,20 +98,10 @@ class Link:
         )
 
     def register(self, sites: Mapping[str, Path]) -> None:
-        """Let these sites in, by their public keys; those known from before stay known."""
+        """Let these sites in, by their public keys; each under its name."""
         with self._control() as control:
             for name, path in sites.items():
-                key = load_ssh_public_key(path.read_bytes())
-                if not isinstance(key, EllipticCurvePublicKey):
-                    raise FedkinError(f"{path} is not a key that `fedkin certs` made")
-                request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
-                try:
-                    control.RegisterNode(request)
-                except httpx.HTTPStatusError as error:
-                    if error.response.status_code != httpx.codes.CONFLICT:
-                        raise FedkinError(
-                            f"the key of '{name}' is not accepted: {error.response.text[:300]}"
-                        ) from None
+                control.RegisterNode(RegisterNodeRequest(public_key=read_public(path), name=name))
 
     @contextmanager
     def run(self) -> Iterator[HttpGrid]:
@@ -155,3 +144,12 @@ class Link:
                     return task[0]
                 time.sleep(0.05)
         raise FedkinError("the SuperLink did not hand over the run it was asked to start")
+
+
+def _key_list(home: Path, keys: ServerFiles | None) -> Path | str:
+    """The file by which the SuperLink's gate knows the sites' keys."""
+    if keys is None:
+        return "-"
+    path = home / "keys"
+    path.write_bytes(b"\n".join(b64encode(read_public(site)) for site in keys.sites.values()))
+    return path

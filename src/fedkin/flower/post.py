@@ -26,7 +26,7 @@ REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a request waits: for this share of the sites asked, at most so many seconds."""
+    """How long a request waits: for this share of the sites in reach, at most so many seconds."""
 
     wait: float = 0.8
     timeout: float = 120.0
@@ -164,26 +164,39 @@ class FlowerPost:
     # letters ------------------------------------------------------------------------------
 
     def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
-        """Send, then wait as the terms say; a site that does not answer is then out of reach."""
+        """Send, then wait as the terms say; a site that does not answer is then out of reach.
+
+        When no site at all is in reach, the run waits for one to come back.
+        """
         current = self._exchange = Exchange(self._exchange.number + 1, letters)
         self._hand_over(range(len(letters)))
         until = time.monotonic() + self.terms.timeout
-        enough = self.terms.enough(len(letters))
-        while len(current.answers) < enough and time.monotonic() < until:
-            if not any(
-                letter.site in self.cards
-                for i, letter in enumerate(letters) if i not in current.answers
-            ):  # fmt: skip
-                break  # all that are in reach have answered
+        while not self._enough(current):
+            if time.monotonic() >= until:
+                self._drop_silent(current)
+                until = time.monotonic() + self.terms.timeout
             self._turn()
-        if time.monotonic() >= until:
-            for letter in (x for i, x in enumerate(letters) if i not in current.answers):
-                if self.cards.pop(letter.site, None):
-                    self.warn(
-                        f"site '{letter.site}' did not answer within {self.terms.timeout:g} "
-                        "seconds; it is left out until it is heard of again"
-                    )
         return current.answers
+
+    def _enough(self, current: Exchange) -> bool:
+        """Whether to go on with what has come."""
+        in_reach = [
+            i for i, letter in enumerate(current.letters)
+            if i in current.answers or letter.site in self.cards
+        ]  # fmt: skip
+        if not in_reach:
+            return bool(self.cards)
+        return len(current.answers) >= self.terms.enough(len(in_reach))
+
+    def _drop_silent(self, current: Exchange) -> None:
+        for i, letter in enumerate(current.letters):
+            if i not in current.answers and self.cards.pop(letter.site, None):
+                self.warn(
+                    f"site '{letter.site}' did not answer within {self.terms.timeout:g} seconds; "
+                    "it is left out until it is heard of again"
+                )
+        if not self.cards:
+            self.warn("no site is in reach; waiting for one to come back")
 
     def _hand_over(self, positions: Iterable[int]) -> None:
         current, parcels, marks = self._exchange, [], []

@@ -6,6 +6,7 @@ import ipaddress
 import socket
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,24 @@ def probe(address: str, authority: Path | None) -> str | None:
     except httpx.TransportError as error:
         return str(error) or type(error).__name__
     return None if answer.status_code == 200 else f"it answers with HTTP {answer.status_code}"
+
+
+def check_key(address: str, authority: Path, key: bytes) -> None:
+    """Ask at the door whether the server knows a site's public key."""
+    try:
+        answer = httpx.get(
+            f"https://{address}/v1/fleet/",
+            headers={"flwr-public-key": b64encode(key).decode()},
+            verify=ssl.create_default_context(cafile=str(authority)),
+            timeout=10,
+        )
+    except httpx.TransportError:
+        return  # it was there a moment ago; connecting will tell
+    if answer.status_code == httpx.codes.FORBIDDEN:
+        raise FedkinError(
+            f"{address} does not know this site's key: its people must make one with "
+            "`fedkin certs` and serve with that folder"
+        )
 
 
 def speaks_tls(address: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkin.commands import default_folder, finish, versions
+from fedkin.commands import BY_SERVE, RESUME_SERVED, default_folder, finish, versions
 from fedkin.config import read_config
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles
@@ -17,8 +17,6 @@ from fedkin.flower.reach import is_loopback
 from fedkin.results.folder import RunFolder
 from fedkin.screen import say
 from fedkin.tensors import write_text
-
-BY_SERVE = "fedkin serve"
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,6 @@ def serve(folder: RunFolder, options: Serving) -> None:
         say(f"serving at {link.place.address} {'with TLS' if keys else 'without TLS'}")
         with link.run() as grid:
             trainer = conduct(grid, folder, config, keys is not None, options.patience, say)
-            finish(trainer, options.quiet)
+            finish(trainer, options.quiet, RESUME_SERVED)
     finally:
         link.stop()

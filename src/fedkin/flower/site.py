@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,7 @@ MODEL_FILE = "model.safetensors"
 class Desk:
     """The site's part of one experiment: its problem and where it answers from."""
 
+    setup: dict[str, Any]
     config: RunConfig
     problem: Problem
     memory: SiteMemory
@@ -45,8 +47,16 @@ class Resident:
     else; no code and no path comes from the server.
     """
 
-    def __init__(self, name: str, data: Path, home: Path, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        name: str,
+        data: Path,
+        home: Path,
+        device: str = "cpu",
+        say: Callable[[str], None] = print,
+    ) -> None:
         self.name, self.data, self.home, self.device = name, data, home, device
+        self.say = say
         self.finished = False
         self._desks: dict[str, Desk] = {}
         home.mkdir(parents=True, exist_ok=True)
@@ -71,11 +81,13 @@ class Resident:
     # who are you -----------------------------------------------------------------------
 
     def _hello(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
-        place = self.home / "memory" / experiment
-        place.mkdir(parents=True, exist_ok=True)
-        write_text(place / "setup.json", json.dumps(setup))
-        self._desks.pop(experiment, None)
-        problem = self._desk(experiment).problem
+        desk = self._desks.get(experiment)
+        if desk is None or desk.setup != setup:
+            desk = self._desks[experiment] = self._open_desk(setup)
+            place = self.home / "memory" / experiment
+            place.mkdir(parents=True, exist_ok=True)
+            write_text(place / "setup.json", json.dumps(setup))
+        problem = desk.problem
         data = problem.data
         return {
             "name": self.name,
@@ -114,7 +126,7 @@ class Resident:
         )
         data = load_site(self.data, self.name, setup["data"], agreement, config.seed)
         problem, memory = config.make_problem(data), SiteMemory()
-        return Desk(config, problem, memory, Site(problem, memory))
+        return Desk(setup, config, problem, memory, Site(problem, memory))
 
     # work ------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 Flower serves three APIs on one port: Fleet (for sites, protected by their keys), Control
 (start and stop runs, register keys: open to anybody) and Runtime (for apps). Only requests
-from this machine get through to the last two, and no request may bring more than `most` bytes.
+from this machine get through to the last two; to the first, where a file of keys is given,
+only those of a site whose key is in it. No request may bring more than `most` bytes.
 
-Run as `python -P superlink.py PARENT MOST ...` with flower-superlink's own
-arguments; it ends with the process PARENT.
+Run as `python -P superlink.py PARENT MOST KEYS ...` with flower-superlink's own arguments (KEYS
+is the file, or `-`); it ends with the process PARENT.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from flwr.supercore.app_utils import start_parent_process_monitor
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.superlink import extensions
 from flwr.superlink.cli import flower_superlink
 from starlette.middleware import Middleware
@@ -25,14 +28,15 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-FOR_ALL = ("/v1/fleet/", "/health")
+FLEET, HEALTH = "/v1/fleet/", "/health"
+KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
 
 
 class Gate:
     """Middleware: who may come in, and with how much."""
 
-    def __init__(self, app: App, most: int) -> None:
-        self.app, self.most = app, most
+    def __init__(self, app: App, most: int, keys: frozenset[bytes] | None) -> None:
+        self.app, self.most, self.keys = app, most, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -45,12 +49,16 @@ class Gate:
 
     def refusal(self, scope: Scope) -> int:
         """The HTTP status of a refusal; 0: come in."""
-        if not scope["path"].startswith(FOR_ALL) and not from_here(scope):
+        headers = dict(scope["headers"])
+        if scope["path"].startswith(FLEET):
+            if self.keys is not None and headers.get(KEY_HEADER) not in self.keys:
+                return 403
+        elif scope["path"] != HEALTH and not from_here(scope):
             return 403
-        length = dict(scope["headers"]).get(b"content-length")
+        length = headers.get(b"content-length")
         if scope["method"] in ("POST", "PUT", "PATCH") and length is None:
             return 411
-        return 413 if int(length or 0) > self.most else 0
+        return 413 if not (length or b"0").isdigit() or int(length or 0) > self.most else 0
 
 
 def from_here(scope: Scope) -> bool:
@@ -65,9 +73,10 @@ def from_here(scope: Scope) -> bool:
 
 
 def main() -> None:
-    _, parent, most, *arguments = sys.argv
+    _, parent, most, file, *arguments = sys.argv
     start_parent_process_monitor(int(parent))
-    extensions.get_middleware = lambda: (Middleware(Gate, most=int(most)),)
+    keys = None if file == "-" else frozenset(Path(file).read_bytes().split())
+    extensions.get_middleware = lambda: (Middleware(Gate, most=int(most), keys=keys),)
     sys.argv = ["flower-superlink", *arguments]
     flower_superlink()
 
