@@ -16,7 +16,7 @@ from fedkin.results.report import write_report
 from fedkin.results.report.maps import capacity_plot, label_histogram, shrunk
 from fedkin.results.report.tables import result_rows
 from fedkin.results.report.words import listed, points, shown
-from fedkin.results.report.write import findings
+from fedkin.results.report.write import conclusions, findings
 from fedkin.results.tensorboard import write_events
 from tests.results.folders import write_run
 
@@ -154,6 +154,8 @@ def test_a_sweep_is_chosen_on_validation_and_only_the_choice_is_compared(tmp_pat
     assert [(p.first, p.second) for p in found.pairs] == [("ditto lr=0.2", "local")]
     rows = result_rows(found.summaries, found.chosen, found.score)
     assert [row["method"] for row in rows] == ["ditto lr=0.1", "ditto lr=0.2 ✓", "local ✓"]
+    # although other settings do better on test data, of which the choice knows nothing
+    assert conclusions(found)[0].startswith("ditto lr=0.2: ")
 
 
 def test_a_sweep_without_validation_singles_none_out(tmp_path: Path) -> None:
@@ -162,6 +164,9 @@ def test_a_sweep_without_validation_singles_none_out(tmp_path: Path) -> None:
     found = findings([tmp_path])
     assert found.chosen == []
     assert "no validation data to choose by" in found.notes[0]
+    assert conclusions(found) == [
+        "Several settings of one method, none of them chosen: the table shows all."
+    ]
 
 
 def test_losses_are_reported_where_nothing_counts_as_correct(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def report(
     from fedkin.results.groups import find_runs
     from fedkin.results.report import write_report
     from fedkin.results.report.tables import result_rows
-    from fedkin.results.report.words import verdict
+    from fedkin.results.report.write import conclusions
     from fedkin.results.tensorboard import write_events
 
     page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
@@ -53,8 +53,10 @@ def report(
         raise FedkinError(f"--out {page}: the report is an .html file")
     found = write_report(runs, page, target)
     rows = result_rows(found.summaries, found.chosen, found.score)
-    console.print(plain_table(list(rows[0]), [list(row.values()) for row in rows], numbers_from=1))
-    for sentence in [*verdict(found.summaries, found.pairs, found.score), *found.notes]:
+    titles = [title for title in rows[0] if not title.startswith(("best round", "global"))]
+    cells = [[row[title] for title in titles] for row in rows]
+    console.print(plain_table(titles, cells, numbers_from=1))
+    for sentence in [*conclusions(found), *found.notes]:
         say(sentence)
     if tensorboard:
         for run in find_runs(runs):

@@ -28,6 +28,8 @@ class Records:
         if not (path / "config.toml").is_file():
             raise FedkinError(f"{path} is not a run folder: it has no config.toml")
         values = read_toml(path / "config.toml")
+        if "method" not in values:
+            raise FedkinError(f"{path / 'config.toml'} names no method")
         self.made_with: dict[str, str] = values.pop("made_with", {})
         self.settings: dict[str, Any] = values
 
@@ -71,12 +73,13 @@ class Records:
     def evaluated(self) -> bool:
         return len(self.metrics) > 0 and bool(self.metrics["personal_loss"].notna().any())
 
-    @property
+    @cached_property
     def data(self) -> str | None:
         """Tells whether two runs had the same clients: their checksum, or what they hold."""
+        if "data_sha256" in self.made_with:
+            return self.made_with["data_sha256"]
         labels = self.path / LABELS
-        held = labels.read_text(encoding="utf-8") if labels.is_file() else None
-        return self.made_with.get("data_sha256", held)
+        return labels.read_text(encoding="utf-8") if labels.is_file() else None
 
 
 @dataclass(frozen=True)

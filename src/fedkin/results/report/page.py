@@ -41,7 +41,7 @@ figure h3 { font-size: 1rem; margin: 0 0 .5em; overflow-wrap: anywhere; }
 figure svg { width: 100%%; height: auto; display: block; }
 figure svg text { font-family: inherit !important; }
 figure svg image { image-rendering: pixelated; }
-figcaption { color: var(--muted); font-size: .88rem; margin-top: auto; padding-top: 8px; }
+figcaption { color: var(--muted); font-size: .88rem; padding-top: 8px; }
 table { width: 100%%; border-collapse: collapse; font-size: .92rem;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--muted); padding: 12px 14px 6px; }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedkin.comparison import PLAN
 from fedkin.errors import FedkinError
 from fedkin.results.groups import Group, find_runs, group, shared_settings
 from fedkin.results.report import page as html
@@ -30,6 +31,18 @@ from fedkin.results.statistics import (
 )
 from fedkin.tensors import write_text
 
+CHOSEN = (
+    "✓ marks each method's settings with the best validation score; only these are drawn, and "
+    "compared with other methods'."
+)
+NOT_CHOSEN = (
+    "There are several settings of a method, but no validation data to choose by: none is "
+    "singled out (--validation-fraction 0.2 keeps such data)."
+)
+TOGETHER = (
+    "A comparison computes all runs of a method together: seconds are the time that all of them "
+    "took, not one alone."
+)
 # methods shown with a figure of their own; the table and the csv files have all
 MOST_OWN_FIGURES = 6
 MOST_COMPARISONS = 15
@@ -37,9 +50,13 @@ MOST_COMPARISONS = 15
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a report says in numbers, the best method first."""
+    """All that a report says in numbers, the best method first.
+
+    Of a method with several settings `compared` has the ones `chosen` on validation data.
+    """
 
     groups: list[Group]
+    compared: list[Group]
     summaries: list[Summary]
     pairs: list[Paired]
     chosen: list[str]
@@ -57,22 +74,25 @@ def findings(paths: Sequence[Path], target: float | None = None) -> Findings:
     groups.sort(key=lambda g: -means[g.label])
     aim, why = usual_target(groups, score) if target is None else (target, "")
     compared, chosen = groups, list[str]()
-    methods = {g.method for g in groups}
-    if len(methods) < len(groups):
+    if len({g.method for g in groups}) < len(groups):
         try:
             best = choose(groups, score)
             compared, chosen = list(best.values()), [g.label for g in best.values()]
-            notes.append(
-                "✓ marks each method's settings with the best validation score; only these "
-                "are compared with other methods' settings."
-            )
+            notes.append(CHOSEN)
         except FedkinError:
-            notes.append(
-                "There are several settings of a method, but no validation data to choose by: "
-                "none is singled out (--validation-fraction 0.2 keeps such data)."
-            )
+            notes.append(NOT_CHOSEN)
+    if any((run.path.resolve().parents[1] / PLAN).exists() for g in groups for run in g.runs):
+        notes.append(TOGETHER)
     summaries, pairs = summarise(groups, score, aim), paired(compared, score)
-    return Findings(groups, summaries, pairs, chosen, notes, score, aim, why)
+    return Findings(groups, compared, summaries, pairs, chosen, notes, score, aim, why)
+
+
+def conclusions(found: Findings) -> list[str]:
+    """What may be concluded: of methods' settings only those that no test data chose."""
+    if len({g.method for g in found.compared}) < len(found.compared):
+        return ["Several settings of one method, none of them chosen: the table shows all."]
+    labels = {g.label for g in found.compared}
+    return verdict([s for s in found.summaries if s.label in labels], found.pairs, found.score)
 
 
 def usual_target(groups: Sequence[Group], score: Score) -> tuple[float, str]:
@@ -101,11 +121,11 @@ def write_report(paths: Sequence[Path], out: Path, target: float | None = None) 
 
 
 def drawings(found: Findings) -> dict[str, list[Drawing]]:
-    """Every figure, by the section it belongs to."""
-    groups, score = found.groups, found.score
+    """Every figure, by the section it belongs to: of chosen settings, where some were."""
+    groups, score = found.compared, found.score
     shown_ = groups[:MOST_OWN_FIGURES]
-    inside = [mixing_map(i, g) for i, g in enumerate(groups)]
-    inside += [cluster_map(i, g) for i, g in enumerate(groups)]
+    inside = [mixing_map(i, g) for i, g in enumerate(shown_)]
+    inside += [cluster_map(i, g) for i, g in enumerate(shown_)]
     inside += [capacity_plot(groups, score), label_histogram(groups[0].runs[0])]
     return {
         "curves": score_curves(groups, score),
@@ -127,7 +147,7 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
         seeds(max(len(g.runs) for g in found.groups)),
     ]
     results = tables.result_rows(found.summaries, found.chosen, score)
-    sections = [html.box("verdict", verdict(found.summaries, found.pairs, score))]
+    sections = [html.box("verdict", conclusions(found))]
     if found.notes:
         sections.append(html.box("note", found.notes))
     curves, clients_, inside = (html.figures(drawn[part]) for part in drawn)
