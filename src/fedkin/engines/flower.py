@@ -113,7 +113,7 @@ def _checked(answer: Message | str, kind: str) -> Message:
     counts = [facts.get(name) for name in ("gradients", "samples")]
     if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
         raise FedkinError("its counts of work are no whole numbers")
-    if type(facts.get("good")) is not bool or not reply:
+    if type(facts.get("good")) is not bool:
         raise FedkinError("it is no answer to a step")
     if any(value.dim() == 0 or len(value) != 1 for value in reply.values()):
         raise FedkinError("its tensors are not one row each")

@@ -190,7 +190,7 @@ class FlowerPost:
 
     def _drop_silent(self, current: Exchange) -> None:
         for i, letter in enumerate(current.letters):
-            if i not in current.answers and self.cards.pop(letter.site, None):
+            if i not in current.answers and self.cards.pop(letter.site, None) is not None:
                 self.warn(
                     f"site '{letter.site}' did not answer within {self.terms.timeout:g} seconds; "
                     "it is left out until it is heard of again"

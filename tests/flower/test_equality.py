@@ -1,0 +1,72 @@
+"""Over Flower a method gives the embedded engine's numbers, and data stay where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedkin.results.models import models_of
+from fedkin.tensors import read_facts, read_tensors
+from fedkin.training import Trainer
+from tests.flower.conftest import World
+from tests.flower.world import NAMES, embedded, run_over, write_config
+
+RUNS: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": 3, "lr": 0.1},
+    "scaffold": {"rounds": 3, "lr": 0.1},
+    "pfedme": {"rounds": 2, "baseline": True, "local_steps": 3},
+    "perm": {"rounds": 4, "warm_up": 1, "lr": 0.05, "local_steps": 3},
+}
+
+
+def personal_models(trainer: Trainer) -> torch.Tensor:
+    lane = trainer.lanes["method"]
+    lane.fed.after_round(trainer.round)
+    ask = lane.method.personal(lane.fed, lane.state)
+    return torch.cat(list(models_of(lane.fed, ask)))
+
+
+@pytest.mark.parametrize("method", list(RUNS))
+def test_sites_give_the_embedded_engines_numbers(world: World, tmp_path: Path, method: str):
+    config = write_config(tmp_path, method, **RUNS[method])
+    served, said = run_over(world.link, config, tmp_path / "run")
+    here = embedded(config, world.files)
+    assert not [sentence for sentence in said if "left out" in sentence]
+    for name, value in vars(here.lanes["method"].state).items():
+        found = getattr(served.lanes["method"].state, name)
+        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    for column, value in here.metrics[-1].items():
+        found = served.metrics[-1][column]
+        assert found == (value if value is None else pytest.approx(value, abs=1e-5)), column
+    layout = here.problem.layout
+    for name, model in zip(NAMES, personal_models(here), strict=True):
+        path = world.folder / name / "model.safetensors"
+        own = layout.join({k: v[None] for k, v in read_tensors(path).items()})[0]
+        torch.testing.assert_close(own, model, rtol=1e-5, atol=1e-5)
+        assert read_facts(path)["client"] == name
+
+
+def test_the_server_has_metrics_but_no_personal_models(world: World, tmp_path: Path):
+    config = write_config(tmp_path, "pfedme", rounds=1, local_steps=1)
+    run_over(world.link, config, tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert (tmp_path / "run" / "clients.csv").exists()
+    kept = [path.name for path in (tmp_path / "run" / "models").iterdir()]
+    assert kept == ["global.safetensors"]
+
+
+def test_no_sample_is_among_the_bytes_a_site_sends(world: World, tmp_path: Path):
+    config = write_config(tmp_path, "fedavg", rounds=1)
+    before = len(world.recorder.up)
+    run_over(world.link, config, tmp_path / "run")
+    sent = bytes(world.recorder.up)
+    assert len(sent) > before + 1000
+    x = np.load(world.files[NAMES[0]])["x"]
+    for row in x:
+        for numbers in (row, row.astype(np.float64)):
+            assert numbers[:2].tobytes() not in sent
+        assert f"{row[0]:.5f}".encode() not in sent
