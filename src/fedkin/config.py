@@ -15,7 +15,7 @@ from fedkin.engines import ENGINES
 from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.faults import Faults
-from fedkin.losses import LOSSES
+from fedkin.losses import LOSSES, get_loss
 from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
@@ -111,6 +111,8 @@ class RunConfig(BaseModel):
     def make_problem(self, data: ClientData) -> Problem:
         m = self.model
         outputs = data.num_classes or max(1, data.train.y[0].numel())
+        if m.loss is not None and get_loss(m.loss).binary:
+            outputs = 1
         try:
             torch.empty(0, device=m.device)
         except (RuntimeError, AssertionError) as error:

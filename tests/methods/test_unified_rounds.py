@@ -251,3 +251,13 @@ def test_an_objective_that_shares_nothing_needs_a_chance_of_meeting() -> None:
     method = ASVRCD(objective="personal", p_w=0.2)
     state = run(method, fed, 3)
     assert state.w.numel() == 0
+
+
+def test_the_objective_is_recorded_when_asked_for() -> None:
+    truth = Truth(logistic(), "mt2")
+    fed, method = federation(truth.problem), ACD(**truth.settings(), record_every=2)
+    state = method.init(fed)
+    for number in (1, 2):
+        fed.begin_round(number)
+        method.round(fed, state)
+        assert fed.records == ({} if number == 1 else {"objective": method.value(fed, state)})

@@ -35,7 +35,7 @@ class ACD(Coordinate):
         s.z = s.w.clone()
         return s
 
-    def round(self, fed: Federation, s: State) -> None:
+    def advance(self, fed: Federation, s: State) -> None:
         p_w = self.chance(s, 1 / 2)
         blocks = [(p, L) for p, L in ((p_w, s.L_w), (1 - p_w, s.L_beta)) if L]
         nu = s.mu * min(p**2 / L for p, L in blocks if p)

@@ -27,7 +27,7 @@ class LSGD(Unified, LocalWork):
 
     local_steps: Count = 5
 
-    def round(self, fed: Federation, s: State) -> None:
+    def advance(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
             step_both, at=fed.sample(), shared={"w": s.w}, lr=self.lr, **self.work,
             **self.settings(fed),

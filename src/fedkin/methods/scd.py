@@ -28,7 +28,7 @@ class SCD(Coordinate):
 
     eta: float | None = None
 
-    def round(self, fed: Federation, s: State) -> None:
+    def advance(self, fed: Federation, s: State) -> None:
         p_w = self.chance(s, 1)
         t = step_sizes(s, p_w, fed.size, self.eta)
         mean = fed.mean(
@@ -57,7 +57,7 @@ class ASCD(Coordinate):
         s.z = s.w.clone()
         return s
 
-    def round(self, fed: Federation, s: State) -> None:
+    def advance(self, fed: Federation, s: State) -> None:
         p_w = self.chance(s, 1)
         t = step_sizes(s, p_w, fed.size, self.eta)
         theta = min(0.8, 1 / t["eta"])

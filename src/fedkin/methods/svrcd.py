@@ -53,7 +53,7 @@ class SVRCD(Coordinate):
         """How x is made of z, v and y, and how z moves."""
         return {"accelerated": False, "th1": 0.0, "th2": 0.0, "gamma": 0.0, "nu": 1.0}
 
-    def round(self, fed: Federation, s: State) -> None:
+    def advance(self, fed: Federation, s: State) -> None:
         p_w, coin = self.chance(s, 1), fed.random("coin")
         share = min(1.0, fed.problem.batch_size / float(fed.samples.double().mean()))
         rho = p_w * share if self.rho is None else self.rho
@@ -127,7 +127,8 @@ def ahead(y: Tensor, z: Tensor, v: Tensor, t: Mapping[str, Any]) -> Tensor:
     """The point x at which gradients are taken."""
     if not t["accelerated"]:
         return y
-    return y + t["th1"] * (z - y) + t["th2"] * (v - y)
+    x: Tensor = y + t["th1"] * (z - y) + t["th2"] * (v - y)
+    return x
 
 
 def along(g: Tensor, x: Tensor, z: Tensor, t: Mapping[str, Any]) -> Pair:
@@ -163,7 +164,7 @@ class Walk:
     def news(self, x: Tensor, block: str) -> Tensor:
         """grad_b f_j(x) - grad_b f_j(v) on one fresh minibatch j."""
         points = self.split(torch.stack([x, self.v]))
-        here, there = self.f.grads(*points, self.client.next_batch(), (block,))[0]
+        here, there = self.f.grads(*points, self.client.next_batch(), (block,))[0].unbind()
         return here - self.taken * there
 
     def step_betas(self, steps: Any) -> None:

@@ -23,7 +23,8 @@ class Unified(Method):
 
     `objective` is one of fedkin.objectives; lam, relax (Lambda), alpha, shared_parts and
     own_parts are its settings. With `rescale` the objective sees w/sqrt(M). A client uses the
-    model that the objective says, or, with `beta_only`, beta_m alone.
+    model that the objective says, or, with `beta_only`, beta_m alone. F is recorded every
+    `record_every` rounds (0: never).
     """
 
     objective: str = "mx2"
@@ -34,6 +35,7 @@ class Unified(Method):
     shared_parts: str = ""
     own_parts: str = ""
     beta_only: bool = False
+    record_every: int = 0
 
     def __post_init__(self) -> None:
         get_objective(self.objective)
@@ -56,6 +58,15 @@ class Unified(Method):
             raise FedkinError(f"with objective '{self.objective}' beta alone is not a model")
         w, _ = found.starts(own, fed.initial_model()[None])
         return State(w=w[0], model_scale=found.scale(own) if found.is_a_model("w", own) else 0.0)
+
+    def advance(self, fed: Federation, s: State) -> None:
+        """One communication round."""
+        raise NotImplementedError
+
+    def round(self, fed: Federation, s: State) -> None:
+        self.advance(fed, s)
+        if self.record_every and fed.round % self.record_every == 0:
+            fed.record(objective=self.value(fed, s))
 
     def personal(self, fed: Federation, s: State) -> Ask:
         return fed.ask(

@@ -12,12 +12,17 @@ from fedkin.errors import FedkinError
 Shape = tuple[int, ...]
 
 
-def linear(shape: Shape, outputs: int) -> nn.Module:
+def linear(shape: Shape, outputs: int, bias: bool = True) -> nn.Module:
     """One linear layer, starting at zero: logistic regression with cross-entropy."""
-    layer = nn.Linear(prod(shape), outputs)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
+    layer = nn.Linear(prod(shape), outputs, bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
     return nn.Sequential(nn.Flatten(), layer)
+
+
+def weights(shape: Shape, outputs: int) -> nn.Module:
+    """A linear layer without a bias."""
+    return linear(shape, outputs, bias=False)
 
 
 def mlp(shape: Shape, outputs: int, *widths: int) -> nn.Module:
@@ -76,6 +81,7 @@ def _cnn(
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
     "logistic": linear,
+    "linear-no-bias": weights,
     "mlp": mlp,
     "cnn": cnn,
     "cnn3": cnn3,
