@@ -283,7 +283,8 @@ class Federation:
         for block in self.engine.run(ask):
             arrived[block.positions] = True
             for name, value in block.reply.items():
-                rows.setdefault(name, value.new_zeros(len(ask.at), *value.shape[1:]))
+                if name not in rows:
+                    rows[name] = value.new_zeros(len(ask.at), *value.shape[1:])
                 rows[name][block.positions] = value
         return Replies(ask.at, arrived, rows)
 
