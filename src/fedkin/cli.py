@@ -15,6 +15,7 @@ from fedkin.comparison import PLAN
 from fedkin.errors import plainly, unknown
 from fedkin.flower.cli import add_commands
 from fedkin.options import parse
+from fedkin.papers import cli as papers_cli
 from fedkin.registry import methods
 from fedkin.results import cli as results_cli
 from fedkin.screen import console, plain_table, say
@@ -138,6 +139,7 @@ def partition(
 
 add_commands(app)
 results_cli.add_commands(app)
+papers_cli.add_commands(app)
 
 
 def version(wanted: bool) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -49,20 +50,8 @@ def resume(parent: Path) -> None:
 def finish(parent: Path, entries: Sequence[Entry]) -> None:
     """Run what is left, then show the table; Ctrl-C saves and tells how to go on."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
-    total, done = sum(e.config.rounds for e in left), 0
-    stop = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
-    try:
-        with progress(f"{len(left)} runs", 0, max(total, 1), False) as show:
-
-            def advance(label: str) -> None:
-                nonlocal done
-                done += 1
-                show(Progress(done, total, None))
-
-            errors = execute(entries, parent, complete, advance, stop)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
+        errors = execute(entries, parent, complete, advance, stop)
     if stop.is_set():
         console.print(f"stopped; go on with: fedkin resume {parent}")
         raise SystemExit(130)
@@ -78,6 +67,24 @@ def finish(parent: Path, entries: Sequence[Entry]) -> None:
     if errors:
         first = next(iter(errors.values()))
         raise SystemExit(first.exit_code if isinstance(first, FedkinError) else 1)
+
+
+@contextmanager
+def watched(title: str, total: int) -> Iterator[tuple[Callable[[str], None], threading.Event]]:
+    """A progress bar over the rounds of all runs, and Ctrl-C as an event that ends them."""
+    done, stop = 0, threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        with progress(title, 0, max(total, 1), False) as show:
+
+            def advance(label: str) -> None:
+                nonlocal done
+                done += 1
+                show(Progress(done, total, None))
+
+            yield advance, stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def table_rows(parent: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:

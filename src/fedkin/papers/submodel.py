@@ -1,103 +1,216 @@
-"""Convergence and Stability of Distributed Sub-model Training: figures 1-4 and all tables.
-
-Items that end in "-cpu" are small enough for two cores: a ResNet of a quarter of the width,
-fewer rounds. `python -m fedkin.papers.gap` adds train-test gaps, bytes and seconds to an item,
-`python -m fedkin.papers.stability` is the convex experiment on stability.
-"""
+"""Convergence and Stability of Distributed Sub-model Training: figures 1-4 and all tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
-from fedkin.papers.recipe import Line, Recipe
+from fedkin.papers.claims import Claim, Part, Term, above, below, between, rising, times
+from fedkin.papers.figures import Bars, Curves
+from fedkin.papers.item import Item, Line, Panel, StandIn
+from fedkin.papers.measures import BYTES_SHARE, RATE, SECONDS, accuracy, last, pooled
+from fedkin.papers.stability import DISTANCE, RATES, stability
 
 CHOSEN = (
-    "Open in print: {rounds} rounds of {work}, lr {lr}, batches of {batch}; entries are averaged "
-    "over the clients that hold them. Accuracy is that of the global model at all clients, its "
-    "batch norms settled to each client's training data."
+    "Open in print: 1000 rounds of one local epoch, lr .05, batches of 10; entries are averaged "
+    "over the clients that hold them. At small scale a CNN (16 and 32 channels, 64 units) takes "
+    "the place of the ResNet-18, with 10 local steps. Accuracy is that of the global model at "
+    "all clients, batch norms settled to each client's training data."
 )
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
-EXTRAS = {"scaler": True, "own_classes": True}
-
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
 CLASSES = {"high": (2, 20), "low": (5, 50)}
+FEW = {"small": 3, "paper": 3}
+FETCH_100 = (
+    "CIFAR-100 is needed: put cifar-100-python.tar.gz (www.cs.toronto.edu/~kriz/cifar.html) into "
+    "a folder cifar100 under --data-dir or where FEDKIN_DATA points, or let it be downloaded"
+)
 
-PAPER = {"model": {"name": "resnet18", "batch_size": 10}, "rounds": 1000, "eval_every": 50}
-SMALL = {"model": {"name": "resnet18:16", "batch_size": 10}, "rounds": 200, "eval_every": 20}
-SMALL["strategy"] = "threads"
-
-
-def _run(data: str, level: str, size: dict[str, Any]) -> dict[str, Any]:
-    """100 clients with L classes each, a tenth of them in every round."""
-    classes = CLASSES[level][data == "cifar100"]
-    dealt = {"num_clients": 100, "partition": "classes", "classes_per_client": classes}
-    rest = {"fraction": 0.1, "baseline": False, "checkpoint_every": size["eval_every"]}
-    return {"data": {"name": data, **dealt}, **size, **rest}
-
-
-def _recipe(
-    title: str, run: dict[str, Any], kinds: Mapping[str, tuple[str, tuple[float, ...]]],
-    printed: dict[str, float] | None = None,
-) -> Recipe:  # fmt: skip
-    """One line per label: which channels, which rates."""
-    small = run["model"]["name"] != "resnet18"
-    work = {"local_steps": 10} if small else {"local_epochs": 1}
-    lr = 0.05
-    lines = tuple(
-        Line(label, "submodel", {**EXTRAS, **work, "lr": lr, "kind": kind, "rates": rates},
-             (printed or {}).get(label))
-        for label, (kind, rates) in kinds.items()
-    )  # fmt: skip
-    named = "10 local steps" if small else "one local epoch"
-    chosen = CHOSEN.format(rounds=run["rounds"], work=named, lr=lr, batch=10)
-    return Recipe(title, run, lines, "global", chosen)
-
-
-# the paper's own rolling has its windows in shuffled order
+# which channels, which rates; the paper's own rolling has its windows in shuffled order
+FULL, RANDOM, ROLLING = "full model", "random, mixed", "rolling, mixed"
+RANDOM_16, ROLLING_16 = "random, smallest", "rolling, smallest"
 FIGURES = {
-    "full model": ("static", (1.0,)),
-    "random, mixed": ("random", MIXED),
-    "rolling, mixed": ("shuffled", MIXED),
-    "random, smallest": ("random", (0.0625,)),
-    "rolling, smallest": ("shuffled", (0.0625,)),
+    FULL: ("static", (1.0,)),
+    RANDOM: ("random", MIXED),
+    ROLLING: ("shuffled", MIXED),
+    RANDOM_16: ("random", (0.0625,)),
+    ROLLING_16: ("shuffled", (0.0625,)),
 }
-TABLE4 = {
-    "static, 1/4 and 1/8": ("static", (0.25, 0.125)),
-    "rolling, 1/4 and 1/8": ("shuffled", (0.25, 0.125)),
-}
-PRINTED4 = {"static, 1/4 and 1/8": 34.37, "rolling, 1/4 and 1/8": 35.30}
+STATIC_4, ROLLING_4 = "static, 1/4 and 1/8", "rolling, 1/4 and 1/8"
+TABLE4 = {STATIC_4: ("static", (0.25, 0.125)), ROLLING_4: ("shuffled", (0.25, 0.125))}
 
-# train-test gaps of the global model in tables 1 and 2: loss, accuracy in points
-PRINTED_GAPS = {
-    ("high", "random, mixed"): (0.0126, 0.384),
-    ("high", "full model"): (0.0190, 1.488),
-    ("low", "random, mixed"): (0.0154, 0.094),
-    ("low", "full model"): (0.0330, 0.840),
+# tables 1 and 2: train-test gaps of the global model in loss, and in points of accuracy
+GAPS = {
+    "high": {RANDOM: (0.0126, 0.384), FULL: (0.0190, 1.488)},
+    "low": {RANDOM: (0.0154, 0.094), FULL: (0.0330, 0.840)},
 }
 # tables 5 to 8: the share of the model that is communicated, in the paper the mean rate
-PRINTED_RATES = {
-    "full model": 1.0,
-    "random, mixed": 0.3898,
-    "rolling, mixed": 0.3884,
-    "random, smallest": 0.0625,
-    "rolling, smallest": 0.0625,
+PRINTED_RATES = {FULL: 1.0, RANDOM: 0.3898, ROLLING: 0.3884, RANDOM_16: 0.0625, ROLLING_16: 0.0625}
+PRINTED_4 = {
+    STATIC_4: {"accuracy": 34.37, "loss": 2.5026},
+    ROLLING_4: {"accuracy": 35.30, "loss": 2.4681},
 }
 
-RECIPES = {
-    f"figures-{data}-{level}{suffix}": _recipe(
-        f"submodel figures 1-4, {data}, {level} heterogeneity", _run(data, level, size), FIGURES
+
+def _lines(
+    kinds: Mapping[str, tuple[str, tuple[float, ...]]],
+    printed: Mapping[str, Mapping[str, float]],
+    **work: int,
+) -> tuple[Line, ...]:
+    """One line per label: which channels, which rates."""
+    extras = {"scaler": True, "own_classes": True, "lr": 0.05, **work}
+    return tuple(
+        Line(label, "submodel", {**extras, "kind": kind, "rates": rates}, printed.get(label, {}))
+        for label, (kind, rates) in kinds.items()
     )
-    for suffix, size in (("", PAPER), ("-cpu", SMALL))
-    for data in ("cifar10", "cifar100")
-    for level in CLASSES
-    if data == "cifar10" or not suffix
-} | {
-    "table4": _recipe(
-        "submodel table 4, CIFAR-100, high heterogeneity",
-        _run("cifar100", "high", PAPER), TABLE4, PRINTED4,
+
+
+def _dealt(data: str, level: str) -> dict[str, Any]:
+    """100 clients with L classes each."""
+    classes = CLASSES[level][data == "cifar100"]
+    dealt = {"num_clients": 100, "partition": "classes", "classes_per_client": classes}
+    return {"name": data, **dealt}
+
+
+def _panel(
+    data: str,
+    level: str,
+    kinds: Mapping[str, tuple[str, tuple[float, ...]]],
+    printed: Mapping[str, Mapping[str, float]],
+    name: str = "",
+) -> Panel:
+    """A tenth of the clients in every round; without lockstep, which smaller models lack."""
+    title = f"{'CIFAR-10' if data == 'cifar10' else 'CIFAR-100'}, {level} heterogeneity"
+    run = {
+        "data": _dealt(data, level), "model": {"name": "resnet18", "batch_size": 10},
+        "rounds": 1000, "eval_every": 50, "checkpoint_every": 50, "fraction": 0.1,
+        "baseline": False,
+    }  # fmt: skip
+    small: dict[str, Any] = {"model": {"name": "cnn3:16,32,64"}, "rounds": 150, "eval_every": 15}
+    return Panel(
+        name or f"{data}-{level}", title, run, _lines(kinds, printed, local_epochs=1), small,
+        _lines(kinds, printed, local_steps=10), alone=True,
+        fetch=FETCH_100 if data == "cifar100" else "",
+        stand_in=StandIn(_dealt("cifar10", level), "CIFAR-10 with the same share of its classes")
+        if data == "cifar100" else None,
+    )  # fmt: skip
+
+
+def _printed(level: str) -> dict[str, dict[str, float]]:
+    rates: dict[str, dict[str, float]] = {k: {"rate": v} for k, v in PRINTED_RATES.items()}
+    for label, (loss, points) in GAPS[level].items():
+        rates[label] |= {"loss_gap": loss, "accuracy_gap": points}
+    return rates
+
+
+HIGH, LOW = (_panel("cifar10", level, FIGURES, _printed(level)) for level in CLASSES)
+HIGH_100, LOW_100 = (_panel("cifar100", level, FIGURES, {}) for level in CLASSES)
+LOSS = last("global_loss", "loss", "test loss of the global model")
+PAIRS = ((ROLLING, RANDOM), (ROLLING_16, RANDOM_16))
+
+
+def _better(panels: tuple[Panel, ...], measure: str, text: str) -> Claim:
+    """Rolling against random in all panels and at all capacities."""
+    low, high = (-inf, 0.0) if measure == "loss" else (0.0, inf)
+    return Claim(text, tuple(
+        Part(Term(p.name, a, measure), Term(p.name, b, measure), low, high)
+        for p in panels for a, b in PAIRS
+    ))  # fmt: skip
+
+
+PANELS = (HIGH, LOW, HIGH_100, LOW_100)
+FIGURES_1_4 = Item(
+    "figure", "1-4", "rolling against random sub-models", PANELS, (accuracy("global"), LOSS),
+    (
+        _better(PANELS, "loss", "Rolling ends with a lower test loss than random."),
+        _better(PANELS, "accuracy", "Rolling ends with a higher accuracy than random."),
     ),
-    "table4-cpu": _recipe(
-        "submodel table 4 on CIFAR-10, high heterogeneity", _run("cifar10", "high", SMALL), TABLE4
+    (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
+    CHOSEN,
+    "All clients with the largest capacity hold the whole model: there rolling and random are "
+    "one and the same line, the full model.",
+    FEW,
+)  # fmt: skip
+
+MEASURES_OF_GAPS = (
+    pooled("test_accuracy", "test accuracy, %", ".2f"),
+    pooled("loss_gap", "test minus train loss"),
+    pooled("accuracy_gap", "train minus test accuracy, points", ".3f"),
+)
+
+
+def _gaps(number: str, panel: Panel, level: str) -> Item:
+    return Item(
+        "table", number, f"train-test gap of the global model, {level} heterogeneity", (panel,),
+        MEASURES_OF_GAPS,
+        (
+            below("Masking shrinks the gap in loss.", RANDOM, (FULL,), "loss_gap", [panel.name]),
+            below("Masking shrinks the gap in accuracy.", RANDOM, (FULL,), "accuracy_gap",
+                  [panel.name]),
+        ),
+        (Bars("loss_gap"), Bars("accuracy_gap")),
+        f"{CHOSEN} Gaps are over 10,000 samples of all clients together.",
+        seeds=FEW,
+    )  # fmt: skip
+
+
+TABLE_1, TABLE_2 = _gaps("1", HIGH, "high"), _gaps("2", LOW, "low")
+
+QUARTERS = _panel("cifar100", "high", TABLE4, PRINTED_4, "cifar100-table4")
+TABLE_4 = Item(
+    "table", "4", "static against rolling at capacities 1/4 and 1/8", (QUARTERS,),
+    (accuracy("global"), LOSS),
+    (
+        above("Rolling is more accurate than static.", ROLLING_4, (STATIC_4,), "accuracy",
+              [QUARTERS.name]),
+        below("Rolling has a lower loss than static.", ROLLING_4, (STATIC_4,), "loss",
+              [QUARTERS.name]),
     ),
-}  # fmt: skip
+    (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
+    CHOSEN, seeds=FEW,
+)  # fmt: skip
+
+COSTS = (HIGH, LOW)
+COST_NAMES = [panel.name for panel in COSTS]
+TABLES_5_8 = Item(
+    "table", "5-8", "communication and time", COSTS, (RATE, BYTES_SHARE, SECONDS),
+    (
+        between("Mixed capacities: the mean rate is .39.", (RANDOM, ROLLING), "rate", COST_NAMES,
+                0.38, 0.40),
+        between("Smallest capacity: the rate is .0625.", (RANDOM_16, ROLLING_16), "rate",
+                COST_NAMES, 0.0624, 0.0626),
+        times("Rolling is a little faster than random, mixed capacities.", ROLLING, (RANDOM,),
+              "seconds", COST_NAMES, 0.0, 1.0),
+        times("Rolling is a little faster than random, smallest capacity.", ROLLING_16,
+              (RANDOM_16,), "seconds", COST_NAMES, 0.0, 1.0),
+        below("The bytes really sent are fewer than the mean rate says (not in the paper).",
+              RANDOM, (FULL,), "bytes", COST_NAMES),
+    ),
+    (Bars("rate"), Bars("bytes"), Bars("seconds")),
+    CHOSEN,
+    "The printed fractions .3898 and .3884 are mean rates of the width. A weight lies between two "
+    "layers, so a model of rate r has about r^2 of the weights: both readings are shown, the "
+    "rate and the bytes that were really sent.",
+    FEW,
+)  # fmt: skip
+
+STABILITY = Item(
+    "experiment", "stability", "how far one sample moves the model (convex)",
+    tuple(
+        Panel(kind, f"{kind} masks", {"pairs": 100, "rounds": 100, "kind": kind},
+              tuple(Line(label) for label in RATES), {"pairs": 15, "rounds": 40},
+              experiment=stability)
+        for kind in ("random", "rolling")
+    ),
+    (DISTANCE,),
+    (
+        rising("The fewer coordinates clients hold, the less one sample moves the model.",
+               tuple(reversed(RATES)), "distance", ["random", "rolling"]),
+    ),
+    (Bars("distance"),),
+    "Not a figure of the paper but its theorem: two data sets that differ in one sample of one "
+    "client, the same masks and minibatches, logistic regression with 10 clients.",
+)  # fmt: skip
+
+ITEMS = (FIGURES_1_4, TABLE_1, TABLE_2, TABLE_4, TABLES_5_8, STABILITY)

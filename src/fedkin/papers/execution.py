@@ -1,0 +1,329 @@
+"""Run an item's panels, as far as they have not been run, and read off what they measure."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.comparison import DONE, Entry, execute
+from fedkin.config import RunConfig, read_config
+from fedkin.data import ClientData
+from fedkin.data.places import roots
+from fedkin.errors import DivergedError, FedkinError, unknown
+from fedkin.papers.claims import Values
+from fedkin.papers.item import Item, Line, Panel, Scale, slug
+from fedkin.results.groups import Records
+from fedkin.tensors import write_text
+
+Describe = Callable[[RunConfig, ClientData], str]
+TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"
+
+
+class MissingDataError(FedkinError):
+    """Data that an item needs are not on this machine."""
+
+
+class StoppedError(FedkinError):
+    """Stopped by the user; what was done is kept."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Job:
+    """An item as it is to be run: its panels at a scale, how many seeds, and where.
+
+    `parent` holds the runs of all items of the paper at this scale. `missing` says which data
+    are not here, so that their panels are left out.
+    """
+
+    paper: str
+    item: Item
+    scale: Scale
+    panels: tuple[Panel, ...]
+    seeds: int
+    parent: Path
+    missing: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return self.parent / slug(self.item.name)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all runs together."""
+        return sum(
+            int(line.run.get("rounds", panel.rounds)) * self.seeds
+            for panel in self.panels
+            if not panel.experiment
+            for line in panel.lines
+        )
+
+
+def plan(
+    paper: str,
+    item: Item,
+    scale: Scale,
+    out: Path,
+    seeds: int | None = None,
+    rounds: int | None = None,
+    only: Iterable[str] = (),
+    data_dir: str | None = None,
+    stand_in: bool = False,
+) -> Job:
+    """What is to be run. `rounds` other than the recipe's are a trial, in a folder of its own.
+
+    Panels whose data are missing are left out, unless no other is left.
+    """
+    names = {panel.name: panel for panel in item.panels}
+    for name in only:
+        if name not in names:
+            raise unknown(f"panel of {paper} {item.name}", name, names)
+    panels, missing = list[Panel](), list[str]()
+    for panel in item.panels:
+        here = panel.at(scale)
+        if here is None or (only and panel.name not in only):
+            continue
+        if data_dir is not None:
+            here = here.changed(data={"data_dir": data_dir})
+        if rounds is not None:
+            here = here.changed(rounds=rounds)
+            here = replace(here, lines=tuple(_without_rounds(line) for line in here.lines))
+        try:
+            panels.append(with_data(here, stand_in))
+        except MissingDataError as error:
+            missing.append(str(error))
+    if missing and not panels:
+        raise MissingDataError(missing[0])
+    if not panels:
+        raise FedkinError(
+            f"{paper} {item.name} is not part of the {scale} scale: add --scale paper"
+        )
+    trial = f"-{rounds}-rounds" if rounds is not None else ""
+    return Job(
+        paper, item, scale, tuple(panels), seeds or item.seeds[scale],
+        out / paper / (scale + trial), tuple(missing),
+    )  # fmt: skip
+
+
+def _without_rounds(line: Line) -> Line:
+    return replace(line, run={k: v for k, v in line.run.items() if k != "rounds"})
+
+
+def with_data(panel: Panel, stand_in: bool) -> Panel:
+    """The panel with its data's place filled in; on a stand-in where they are not here."""
+    if not panel.fetch:
+        return panel
+    data: dict[str, Any] = dict(panel.run["data"])
+    if "path" in data:
+        places = [root / data["path"] for root in roots(data.get("data_dir"))]
+        here = next((place for place in places if place.exists()), None)
+        if here is not None:
+            return panel.changed(data={"path": str(here)})
+    else:
+        try:
+            panel.entries(1)[0].config.make_data()
+            return panel
+        except FedkinError:
+            pass
+    if panel.stand_in is None or not stand_in:
+        hint = f"; or add --stand-in to run on {panel.stand_in.words}" if panel.stand_in else ""
+        raise MissingDataError(f"{panel.title}: {panel.fetch}{hint}")
+    return panel.with_stand_in()
+
+
+# running --------------------------------------------------------------------------------
+
+
+def run(
+    job: Job, describe: Describe, on_round: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Run what is not there yet, read off the measures, drop models that nobody needs."""
+    for panel in job.panels:
+        if panel.experiment:
+            rows = _experiment(job, panel)
+        else:
+            entries = panel.entries(job.seeds)
+            _check_same(entries, job.parent)
+            diverged = _run_panel(job, panel, entries, describe, on_round, stop)
+            rows = _measure(job, panel, diverged)
+            for entry in entries:
+                _prune(entry.folder(job.parent))
+        _keep(job, panel, rows)
+
+
+def _run_panel(
+    job: Job, panel: Panel, entries: list[Entry], describe: Describe,
+    on_round: Callable[[str], None], stop: threading.Event,
+) -> set[Path]:  # fmt: skip
+    """The folders of runs that diverged."""
+    groups = [[entry] for entry in entries] if panel.alone else [entries]
+    start, diverged = time.perf_counter(), set()
+    for group in groups:
+        for place, error in execute(group, job.parent, describe, on_round, stop).items():
+            if not isinstance(error, DivergedError):
+                raise error
+            diverged.add(Path(place))
+        if stop.is_set():
+            break
+    _add_time(job.parent / panel.folder, time.perf_counter() - start)
+    if stop.is_set():
+        raise StoppedError("stopped; the same command goes on where it stands")
+    return diverged
+
+
+def _check_same(entries: Iterable[Entry], parent: Path) -> None:
+    """Refuse to mix runs of this recipe with runs of another one."""
+    for entry in entries:
+        path = entry.folder(parent) / "config.toml"
+        if path.exists() and _compared(read_config(path)) != _compared(entry.config):
+            raise FedkinError(
+                f"{path.parent} was run with other settings than the recipe has now: remove it, "
+                "or choose another --out"
+            )
+
+
+def _compared(config: RunConfig) -> dict[str, Any]:
+    """A config without what may differ between machines."""
+    data = config.data.resolved().model_copy(update={"path": None, "data_dir": None})
+    full = config.model_copy(update={"data": data}).model_dump()
+    options: dict[str, Any] = json.loads(json.dumps(asdict(config.make_method())))
+    return {**full, "options": options}
+
+
+def _measure(job: Job, panel: Panel, diverged: set[Path]) -> list[dict[str, Any]]:
+    rows = []
+    for line, entry in _lines(panel, job.seeds):
+        path = entry.folder(job.parent)
+        for measure in job.item.measures:
+            value = float("nan") if path in diverged else measure.of(Records(path))
+            if value is not None:
+                rows.append({"panel": panel.name, "line": line.label, "seed": entry.seed,
+                             "measure": measure.name, "value": value})  # fmt: skip
+    return rows
+
+
+def _lines(panel: Panel, seeds: int) -> list[tuple[Line, Entry]]:
+    repeated = [line for line in panel.lines for _ in range(seeds)]
+    return list(zip(repeated, panel.entries(seeds), strict=True))
+
+
+def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
+    assert panel.experiment is not None
+    start, rows = time.perf_counter(), []
+    for seed in range(job.seeds):
+        for label, found in panel.experiment(seed=seed, **panel.run).items():
+            rows += [{"panel": panel.name, "line": label, "seed": seed, "measure": name,
+                      "value": value} for name, value in found.items()]  # fmt: skip
+    _add_time(job.parent / panel.folder, time.perf_counter() - start)
+    return rows
+
+
+def _prune(path: Path) -> None:
+    """A finished run that was measured needs no checkpoints and no personal models."""
+    if not (path / DONE).exists():
+        return
+    shutil.rmtree(path / "checkpoint", ignore_errors=True)
+    for model in (path / "models").glob("*.safetensors"):
+        if model.stem != "global":
+            model.unlink()
+
+
+def _add_time(folder: Path, seconds: float) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / TOOK, json.dumps({"seconds": took(folder) + seconds}))
+
+
+def took(folder: Path) -> float:
+    """Seconds spent on a panel so far."""
+    path = folder / TOOK
+    return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+
+
+# what came out ----------------------------------------------------------------------------
+
+
+def _keep(job: Job, panel: Panel, rows: list[dict[str, Any]]) -> None:
+    """Write a panel's measures beside those of the item's other panels."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    path = job.folder / MEASURED
+    old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["panel"])
+    kept = old[old["panel"] != panel.name]
+    table = pd.concat([kept, pd.DataFrame(rows)]) if len(kept) else pd.DataFrame(rows)
+    write_text(path, table.to_csv(index=False))
+    facts = read_facts(job.folder)
+    facts[panel.name] = {"seeds": job.seeds, "rounds": panel.run.get("rounds"),
+                         "stood_in": panel.stood_in, "folder": panel.folder}  # fmt: skip
+    write_text(job.folder / FACTS, json.dumps(facts, indent=1))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """By panel: how many seeds and rounds, whether on a stand-in."""
+    path = folder / FACTS
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an item gave: its panels as they were run, and by panel, line and measure the values."""
+
+    paper: str
+    item: Item
+    scale: Scale
+    folder: Path
+    panels: tuple[Panel, ...]
+    left_out: tuple[Panel, ...]
+    values: Values
+    seeds: dict[str, int]
+    seconds: float
+
+    @property
+    def stands_in(self) -> list[str]:
+        """For which panels the data are a stand-in, in words."""
+        return [p.title for p in self.panels if p.stood_in]
+
+    def runs(self) -> dict[tuple[str, str], list[Records]]:
+        """The finished runs of every panel's lines, where they still are."""
+        found: dict[tuple[str, str], list[Records]] = {}
+        for panel in self.panels:
+            for line, entry in [] if panel.experiment else _lines(panel, self.seeds[panel.name]):
+                path = entry.folder(self.folder.parent)
+                if (path / DONE).exists():
+                    found.setdefault((panel.name, line.label), []).append(Records(path))
+        return found
+
+
+def outcome(paper: str, item: Item, scale: Scale, parent: Path) -> Outcome | None:
+    """What is known of an item from earlier runs below a folder; None when there is nothing."""
+    folder = parent / slug(item.name)
+    if not (folder / MEASURED).exists():
+        return None
+    table, facts = pd.read_csv(folder / MEASURED), read_facts(folder)
+    panels, left_out = [], []
+    for panel in item.panels:
+        here = panel.at(scale)
+        if here is None or panel.name not in facts:
+            left_out.append(panel)
+            continue
+        about = facts[panel.name]
+        if about["rounds"] is not None:
+            here = here.changed(rounds=about["rounds"])
+        panels.append(here.with_stand_in() if about["stood_in"] else here)
+    values: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in table.itertuples():
+        key = (str(row.panel), str(row.line), str(row.measure))
+        values.setdefault(key, {})[int(row.seed)] = float(row.value)
+    return Outcome(
+        paper, item, scale, folder, tuple(panels), tuple(left_out), values,
+        {panel.name: int(facts[panel.name]["seeds"]) for panel in panels},
+        sum(took(parent / panel.folder) for panel in panels),
+    )  # fmt: skip

@@ -1,0 +1,202 @@
+"""The papers' figures with our numbers: curves, sweeps, bars and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedkin.papers.claims import Values
+from fedkin.papers.item import Line, Panel
+from fedkin.papers.measures import Measure
+from fedkin.results.groups import Group, Records
+from fedkin.results.report.drawing import Drawing, canvas, legend_below, series_style
+from fedkin.results.report.maps import cluster_map, mixing_map
+from fedkin.results.report.words import seeds
+from fedkin.results.statistics import estimate
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was run: panels, the finished runs of each line, and what they measure."""
+
+    panels: Sequence[Panel]
+    runs: Mapping[tuple[str, str], Sequence[Records]]
+    values: Values
+    measures: Sequence[Measure]
+
+
+class Picture(Protocol):
+    """A kind of figure."""
+
+    def draw(self, shown: Shown) -> list[Drawing]: ...
+
+
+@dataclass(frozen=True)
+class Curves:
+    """For every panel: a column of metrics.csv against rounds, with 95 % bands over seeds."""
+
+    column: str
+    title: str
+    log: bool = False
+
+    def draw(self, shown: Shown) -> list[Drawing]:
+        found = []
+        for panel in shown.panels:
+            courses = {
+                line.label: rows
+                for line in panel.lines
+                if len(rows := self.course(shown.runs.get((panel.name, line.label), ())))
+            }
+            if courses:
+                found.append(self._picture(panel, courses))
+        return found
+
+    def course(self, runs: Sequence[Records]) -> pd.DataFrame:
+        """The mean over seeds after every round that has the column, and its interval."""
+        tables = [run.metrics[["round", self.column]].dropna() for run in runs
+                  if self.column in run.metrics]  # fmt: skip
+        if not tables:
+            return pd.DataFrame()
+        means = {number: estimate(part[self.column].tolist())
+                 for number, part in pd.concat(tables).groupby("round")}  # fmt: skip
+        return pd.DataFrame(
+            [{"round": n, "mean": m.mean, "low": m.low, "high": m.high, "seeds": m.count}
+             for n, m in means.items() if m]
+        )  # fmt: skip
+
+    def _picture(self, panel: Panel, courses: Mapping[str, pd.DataFrame]) -> Drawing:
+        figure, axes = canvas(2.9 + 0.13 * len(courses))
+        for i, (label, rows) in enumerate(courses.items()):
+            _band(axes, rows["round"], rows, label, i)
+        axes.set(xlabel="rounds", ylabel=self.title)
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        if self.log:
+            axes.set_yscale("log")
+        axes.grid(axis="y")
+        legend_below(axes)
+        numbers = pd.concat([rows.assign(line=label) for label, rows in courses.items()])
+        words = _bands(int(numbers["seeds"].max()))
+        name = f"{panel.folder}-{self.column}".replace("_", "-")
+        return Drawing(name, f"{panel.title}: {self.title}", words, figure, numbers)
+
+
+@dataclass(frozen=True)
+class Against:
+    """What lines measure at the end against one of their options; a curve per panel and method.
+
+    A line's `run` may hold the option instead (rounds, fraction).
+    """
+
+    option: str
+    measure: str
+    title: str
+    panels: tuple[str, ...] = ()
+    log: bool = False
+
+    def draw(self, shown: Shown) -> list[Drawing]:
+        measure = next(m for m in shown.measures if m.name == self.measure)
+        rows = []
+        for panel in shown.panels:
+            for line in panel.lines:
+                x, own = self._place(line), shown.values.get((panel.name, line.label, self.measure))
+                mean = estimate(list(own.values())) if own else None
+                if mean and x is not None and panel.name in (self.panels or (panel.name,)):
+                    method = line.label.partition(",")[0]
+                    rows.append({"panel": panel.title, "method": method, self.option: x,
+                                 "mean": mean.mean, "low": mean.low, "high": mean.high,
+                                 "seeds": mean.count})  # fmt: skip
+        if not rows:
+            return []
+        numbers = pd.DataFrame(rows)
+        figure, axes = canvas(3.2)
+        for i, (names, part) in enumerate(numbers.groupby(["panel", "method"], sort=False)):
+            part = part.sort_values(self.option)
+            _band(axes, part[self.option], part, ", ".join(map(str, names)), i)
+        axes.set(xlabel=self.option, ylabel=measure.title)
+        if self.log:
+            axes.set_xscale("log")
+        axes.grid(axis="y")
+        legend_below(axes, 1)
+        words = _bands(int(numbers["seeds"].max()))
+        name = f"{self.measure}-by-{self.option}-{'-'.join(self.panels)}".strip("-")
+        return [Drawing(name.replace("_", "-"), self.title, words, figure, numbers)]
+
+    def _place(self, line: Line) -> float | None:
+        value = line.options.get(self.option, line.run.get(self.option))
+        return None if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """For every panel: what its lines measure, as bars."""
+
+    measure: str
+
+    def draw(self, shown: Shown) -> list[Drawing]:
+        measure, found = next(m for m in shown.measures if m.name == self.measure), []
+        for panel in shown.panels:
+            means = {
+                line.label: mean
+                for line in panel.lines
+                if (own := shown.values.get((panel.name, line.label, self.measure)))
+                and (mean := estimate(list(own.values())))
+            }
+            if not means:
+                continue
+            figure, axes = canvas(1.0 + 0.4 * len(means))
+            for i, mean in enumerate(means.values()):
+                axes.barh(i, mean.mean, color=series_style(i)["color"], height=0.6)
+                if mean.low is not None and mean.high is not None:
+                    axes.plot([mean.low, mean.high], [i, i], color="#57606a", linewidth=1.5)
+            axes.set_yticks(range(len(means)), list(means))
+            axes.set(xlabel=measure.title, ylim=(len(means) - 0.5, -0.5))
+            axes.grid(axis="x")
+            numbers = pd.DataFrame(
+                [{"line": label, **vars(mean)} for label, mean in means.items()]
+            )
+            words = _bands(int(numbers["count"].max())).replace("Bands", "Thin lines")
+            name = f"{panel.folder}-{self.measure}".replace("_", "-")
+            found.append(
+                Drawing(name, f"{panel.title}: {measure.title}", words, figure, numbers)
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Who learns from whom, or every client's cluster over rounds, of each line's first seed."""
+
+    kind: str
+
+    def draw(self, shown: Shown) -> list[Drawing]:
+        make = {"mixing": mixing_map, "cluster": cluster_map}[self.kind]
+        found = []
+        for panel in shown.panels:
+            for i, line in enumerate(panel.lines):
+                runs = tuple(shown.runs.get((panel.name, line.label), ()))
+                drawing = make(i, Group(line.label, runs[:1])) if runs else None
+                if drawing:
+                    title = f"{panel.title}: {drawing.title}"
+                    name = f"{panel.folder}-{drawing.name}"
+                    found.append(replace(drawing, name=name, title=title))
+        return found
+
+
+def _band(axes: Axes, x: pd.Series, rows: pd.DataFrame, label: str, number: int) -> None:
+    style = series_style(number)
+    axes.plot(x, rows["mean"], label=label, marker="o", markersize=3, **style)
+    if rows["low"].notna().any():
+        low, high = rows["low"].astype(float), rows["high"].astype(float)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+
+
+def _bands(count: int) -> str:
+    if count < 2:
+        return "One seed: no bands."
+    return f"Bands are 95 % intervals over {seeds(count)}."

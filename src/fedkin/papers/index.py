@@ -1,0 +1,11 @@
+"""All recipes, by paper."""
+
+from fedkin.papers import feddeper, perm, pfedkm, submodel
+from fedkin.papers.item import Item
+
+PAPERS: dict[str, tuple[Item, ...]] = {
+    "perm": perm.ITEMS,
+    "pfedkm": pfedkm.ITEMS,
+    "submodel": submodel.ITEMS,
+    "feddeper": feddeper.ITEMS,
+}

@@ -1,0 +1,235 @@
+"""What is read off a finished run: one number each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fedkin.config import read_config
+from fedkin.evaluation import score_pooled
+from fedkin.problem import Problem
+from fedkin.results.groups import Records
+from fedkin.results.inputs import LABELS
+from fedkin.tensors import read_tensors
+
+# of the last rounds this share counts as "the end", where one round alone would be noisy
+END = 0.2
+MOST_EXAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run (None where the run has none), its column's title and its format."""
+
+    name: str
+    title: str
+    of: Callable[[Records], float | None]
+    form: str = ".2f"
+
+    def shown(self, value: float) -> str:
+        return "diverged" if value != value else f"{value:{self.form}}"
+
+
+# scores ---------------------------------------------------------------------------------
+
+
+def accuracy(kind: str) -> Measure:
+    """Per cent of all clients' test samples that the last models get right.
+
+    Where an official test set has been dealt out whole, this is the accuracy on it.
+    """
+
+    def of(run: Records) -> float | None:
+        last = run.clients[run.clients["round"] == run.clients["round"].max()]
+        right = last[f"{kind}_accuracy"].astype(float) * last["test_samples"]
+        value = float(100 * right.sum(skipna=False) / last["test_samples"].sum())
+        return None if value != value else value
+
+    return Measure("accuracy", f"accuracy of {kind} models, %", of)
+
+
+def last(column: str, name: str, title: str, form: str = ".4g", times: float = 1.0) -> Measure:
+    """A column of metrics.csv at the last round that has it."""
+    return Measure(name, title, lambda run: _at(run, column, None, times), form)
+
+
+def at_round(
+    column: str, number: int, name: str, title: str, form: str = ".4g", times: float = 1.0
+) -> Measure:
+    """A column of metrics.csv as it was after some round, or at the last evaluation before."""
+    return Measure(name, title, lambda run: _at(run, column, number, times), form)
+
+
+def _at(run: Records, column: str, number: int | None, times: float) -> float | None:
+    if column not in run.metrics:
+        return None
+    rows = run.metrics[run.metrics[column].notna()]
+    if number is not None:
+        rows = rows[rows["round"] <= number]
+    return times * float(rows[column].iloc[-1]) if len(rows) else None
+
+
+def mean_of(column: str, name: str, title: str, form: str = ".4g") -> Measure:
+    """The mean of a column of metrics.csv over rounds."""
+
+    def of(run: Records) -> float | None:
+        return float(run.metrics[column].mean()) if column in run.metrics else None
+
+    return Measure(name, title, of, form)
+
+
+# costs ----------------------------------------------------------------------------------
+
+
+def _seconds(run: Records) -> float:
+    """Without the first rounds, in which the engine chooses how to compute."""
+    seconds = run.timing["seconds"]
+    return float(seconds.iloc[len(seconds) // 5 :].mean())
+
+
+def _bytes_share(run: Records) -> float:
+    problem = _problem(run.path)
+    sent = run.metrics[["bytes_down", "bytes_up"]].iloc[-1].sum()
+    fraction = float(run.settings.get("fraction", 1.0))
+    visits = len(run.metrics) * max(1, round(fraction * problem.num_clients))
+    return float(sent / (2 * visits * problem.size * problem.initial.element_size()))
+
+
+def timed(column: str, title: str) -> Measure:
+    """The mean of a column of timing.csv over rounds."""
+
+    def of(run: Records) -> float | None:
+        return float(run.timing[column].mean()) if column in run.timing else None
+
+    return Measure(column, title, of, ".3g")
+
+
+SECONDS = Measure("seconds", "seconds per round", _seconds, ".3g")
+TOTAL_SECONDS = Measure(
+    "total", "seconds in all", lambda run: float(run.timing["seconds"].sum()), ".3g"
+)
+RATE = mean_of("rate", "rate", "mean rate of the models sent", ".4f")
+BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f")
+
+
+# the global model on all clients' data together ---------------------------------------------
+
+
+def pooled(name: str, title: str, form: str = ".4f") -> Measure:
+    """A score of the global model on clients' pooled examples; see `pooled_scores`."""
+    return Measure(name, title, lambda run: pooled_scores(run.path)[name], form)
+
+
+@lru_cache(maxsize=64)
+def pooled_scores(path: Path) -> Mapping[str, float]:
+    """Scores of a finished run's global model, on at most so many train and test examples.
+
+    Gaps are test minus train loss, and train minus test accuracy in points. Batch norms are
+    settled to training examples of all clients.
+    """
+    problem = _problem(path)
+    named = read_tensors(path / "models" / "global.safetensors")
+    model = problem.layout.join({name: value[None] for name, value in named.items()})[0]
+    test = score_pooled(problem, model, "test", MOST_EXAMPLES)
+    train = score_pooled(problem, model, "train", MOST_EXAMPLES)
+    return {
+        "test_loss": test.loss,
+        "test_accuracy": 100 * test.accuracy,
+        "train_loss": train.loss,
+        "train_accuracy": 100 * train.accuracy,
+        "loss_gap": test.loss - train.loss,
+        "accuracy_gap": 100 * (train.accuracy - test.accuracy),
+    }
+
+
+@lru_cache(maxsize=1)
+def _problem(path: Path) -> Problem:
+    config = read_config(path / "config.toml")
+    return config.make_problem(config.make_data())
+
+
+# who learns from whom ---------------------------------------------------------------------
+
+
+def _weights(run: Records) -> np.ndarray[tuple[int, int], np.dtype[np.float64]] | None:
+    table = run.table("mixing.csv")
+    return None if table.empty else table.drop(columns="client").to_numpy(dtype=float)
+
+
+def _evenness(run: Records) -> float | None:
+    weights = _weights(run)
+    if weights is None:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nansum(weights * np.log(weights), axis=1)
+    return float(entropy.mean() / np.log(len(weights)))
+
+
+def _astray(run: Records) -> float | None:
+    weights, labels = _weights(run), run.table(LABELS)
+    if weights is None or labels.empty:
+        return None
+    if "(group)" in labels:
+        kind = labels["(group)"].to_numpy()
+    else:
+        kind = labels.drop(columns="client").to_numpy(dtype=float).argmax(1)
+    return float((weights * (kind[:, None] != kind)).sum(1).mean())
+
+
+EVENNESS = Measure("evenness", "entropy of the weights, 1 = all the same", _evenness, ".3f")
+ASTRAY = Measure("astray", "weight given to clients of other kinds", _astray, ".4f")
+
+
+# clusters ---------------------------------------------------------------------------------
+
+
+def _changes(run: Records) -> float | None:
+    """Share of clients that change their cluster in a round, at the end."""
+    table = run.table("diagnostics/cluster.csv")
+    if table.empty:
+        return None
+    clusters = table.drop(columns="round").to_numpy()
+    moved = (clusters[1:] != clusters[:-1]).mean(1)
+    return float(moved[-_end(len(moved)) :].mean()) if len(moved) else None
+
+
+def _unrest(run: Records) -> float | None:
+    """How much distances of group models change in a round at the end, against the beginning."""
+    table = run.table("diagnostics/group_distance.csv")
+    if table.empty or len(table) < 3:
+        return None
+    steps = table.drop(columns="round").diff().abs().mean(axis=1).iloc[1:]
+    ends = _end(len(steps))
+    first, final = float(steps.iloc[:ends].mean()), float(steps.iloc[-ends:].mean())
+    return final / first if first else nan
+
+
+def _iterations(first: bool) -> Callable[[Records], float | None]:
+    def of(run: Records) -> float | None:
+        if "kmeans_iterations" not in run.metrics or not len(run.metrics):
+            return None
+        found: pd.Series = run.metrics["kmeans_iterations"].astype(float)
+        ends = _end(len(found))
+        return float((found.iloc[:ends] if first else found.iloc[-ends:]).mean())
+
+    return of
+
+
+def _end(count: int) -> int:
+    return max(1, round(END * count))
+
+
+CHANGES = Measure("changes", "clients changing cluster per round, at the end", _changes, ".4f")
+UNREST = Measure("unrest", "movement of group models, end over beginning", _unrest, ".3f")
+FIRST_ITERATIONS = Measure(
+    "first_iterations", "k-means iterations, first fifth", _iterations(True), ".2f"
+)
+LAST_ITERATIONS = Measure(
+    "last_iterations", "k-means iterations, last fifth", _iterations(False), ".2f"
+)

@@ -1,0 +1,246 @@
+"""An outcome as people read it: text, csv files, a page and figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
+from fedkin.papers.execution import Outcome
+from fedkin.papers.figures import Shown
+from fedkin.results.report import page as html
+from fedkin.results.report import tables
+from fedkin.results.report.drawing import Drawing
+from fedkin.results.report.words import NOTHING, seeds
+from fedkin.results.statistics import Estimate, estimate
+from fedkin.tensors import write_text
+
+TEXT, REPORT, FIGURES = "result.md", "report.html", "figures"
+HOW = (
+    "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
+    "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
+    "(widened for their number) lies elsewhere; otherwise more seeds are needed to tell."
+)
+
+
+def present(outcome: Outcome) -> str:
+    """Write everything beside the outcome's measures; gives the text."""
+    drawn = drawings(outcome)
+    folder = outcome.folder / FIGURES
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for drawing in drawn:
+        drawing.save(folder)
+    number_table(outcome).to_csv(outcome.folder / "table.csv", index=False)
+    judged = verdicts(outcome)
+    claim_table(judged).to_csv(outcome.folder / "claims.csv", index=False)
+    text = as_text(outcome, judged)
+    write_text(outcome.folder / TEXT, text)
+    write_text(outcome.folder / REPORT, as_page(outcome, judged, drawn))
+    return text
+
+
+def verdicts(outcome: Outcome) -> list[Judged]:
+    """All claims of which at least a part was run."""
+    found = (judge(claim, outcome.values) for claim in outcome.item.claims)
+    return [judged for judged in found if judged]
+
+
+def drawings(outcome: Outcome) -> list[Drawing]:
+    item = outcome.item
+    shown = Shown(outcome.panels, outcome.runs(), outcome.values, item.measures)
+    return [drawing for picture in item.pictures for drawing in picture.draw(shown)]
+
+
+# tables -----------------------------------------------------------------------------------
+
+
+def number_table(outcome: Outcome) -> pd.DataFrame:
+    """One row per panel, line and measure: what was printed and what we found."""
+    rows = []
+    for panel in outcome.panels:
+        for line in panel.lines:
+            for measure in outcome.item.measures:
+                own = outcome.values.get((panel.name, line.label, measure.name))
+                found = estimate(list(own.values())) if own else None
+                about = {"panel": panel.title, "line": line.label, "measure": measure.name}
+                if found:
+                    rows.append({**about, "paper": line.printed.get(measure.name), **vars(found)})
+    return pd.DataFrame(rows)
+
+
+def claim_table(judged: Iterable[Judged]) -> pd.DataFrame:
+    """One row per part of every claim."""
+    rows = []
+    for found in judged:
+        for part in found.parts:
+            first, second = part.part.first, part.part.second
+            rows.append({
+                "claim": found.claim.text, "verdict": str(found.verdict),
+                "first": "/".join(first.key), "second": "/".join(second.key) if second else None,
+                "kind": "ratio" if part.part.ratio else "difference" if second else "value",
+                "claimed_low": part.part.low, "claimed_high": part.part.high,
+                **(vars(part.found) if part.found else {}), "part_verdict": str(part.verdict),
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def result_rows(outcome: Outcome) -> list[dict[str, str]]:
+    """The paper's numbers beside ours, one row per line."""
+    rows = []
+    for panel in outcome.panels:
+        for line in panel.lines:
+            row = {"line": line.label, "panel": panel.title}
+            for measure in outcome.item.measures:
+                if any(measure.name in other.printed for p in outcome.panels for other in p.lines):
+                    printed = line.printed.get(measure.name)
+                    row[f"paper: {measure.title}"] = (
+                        NOTHING if printed is None else measure.shown(printed)
+                    )
+                own = outcome.values.get((panel.name, line.label, measure.name))
+                row[measure.title] = interval(own, measure.form) if own else NOTHING
+            rows.append(row)
+    return rows
+
+
+def interval(own: Mapping[int, float], form: str) -> str:
+    """`91.32 ± 0.41`, and how many seeds diverged."""
+    found = estimate(list(own.values()))
+    lost = sum(value != value for value in own.values())
+    if found is None:
+        return "diverged"
+    half = "" if found.high is None else f" ± {found.high - found.mean:{form}}"
+    return f"{found.mean:{form}}{half}" + (f" ({lost} of {len(own)} diverged)" if lost else "")
+
+
+# words ------------------------------------------------------------------------------------
+
+
+def facts(outcome: Outcome) -> list[str]:
+    """Scale, seeds, rounds, time."""
+    counts = sorted(set(outcome.seeds.values()))
+    rounds = sorted({panel.rounds for panel in outcome.panels if "rounds" in panel.run})
+    found = [f"{outcome.scale} scale", " to ".join(map(str, counts)) + " seeds"]
+    if counts == [1]:
+        found[1] = seeds(1)
+    if rounds:
+        ends = dict.fromkeys((rounds[0], rounds[-1]))
+        found.append(f"{' to '.join(map(str, ends))} rounds")
+    found.append(f"{duration(outcome.seconds)} on {os.cpu_count()} cores")
+    return found
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def notes(outcome: Outcome) -> list[str]:
+    """What a reader must know: stand-ins, open settings, readings, what was left out."""
+    item, found = outcome.item, []
+    if outcome.stands_in:
+        found.append(
+            "STAND-IN DATA, not the paper's: " + "; ".join(outcome.stands_in) + ". "
+            "Nothing here speaks about the paper's own data."
+        )
+    found += [text for text in (item.chosen, item.readings) if text]
+    if outcome.left_out:
+        names = ", ".join(panel.title for panel in outcome.left_out)
+        found.append(f"Not run here: {names}.")
+    return found
+
+
+def claim_words(judged: Judged, outcome: Outcome) -> str:
+    """A claim with its numbers: all of them when there are few, else those that are not as said."""
+    told = [p for p in judged.parts if p.verdict is not Verdict.HOLDS] or list(judged.parts)
+    numbers = "; ".join(part_words(p, outcome) for p in told[:6])
+    more = f"; and {len(told) - 6} more in claims.csv" if len(told) > 6 else ""
+    good = sum(p.verdict is Verdict.HOLDS for p in judged.parts)
+    many = len(judged.parts)
+    count = f" {good} of {many} comparisons are as said." if many > 1 else ""
+    return f"{judged.claim.text}{count} ({numbers}{more})"
+
+
+def part_words(judged: JudgedPart, outcome: Outcome) -> str:
+    part, found = judged.part, judged.found
+    terms = [term for term in (part.first, part.second) if term]
+    # what two terms have in common need not be told twice
+    panels = {term.panel for term in terms}
+    names = [term.line for term in terms]
+    if len({(term.line, term.panel) for term in terms}) < len(terms):
+        names = [f"{term.line}, {outcome.item.measure(term.measure).title}" for term in terms]
+    elif len(panels) > 1:
+        names = [f"{term.line} in {_title(outcome, term.panel)}" for term in terms]
+    what = (" over " if part.ratio else " minus ").join(names)
+    if len(panels) == 1 and len(outcome.panels) > 1:
+        what += f" in {_title(outcome, part.first.panel)}"
+    form = ".3g" if part.ratio else outcome.item.measure(part.first.measure).form
+    return f"{what}: {_shown(found, form, bool(part.second) and not part.ratio)}"
+
+
+def _title(outcome: Outcome, name: str) -> str:
+    title = next(panel.title for panel in outcome.panels if panel.name == name)
+    return title.partition(" [")[0]
+
+
+def _shown(found: Estimate | None, form: str, signed: bool) -> str:
+    if found is None:
+        return "diverged"
+    sign = "+" if signed else ""
+    if found.low is None:
+        return f"{found.mean:{sign}{form}} (one seed)"
+    return f"{found.mean:{sign}{form}} [{found.low:{sign}{form}}, {found.high:{sign}{form}}]"
+
+
+def as_text(outcome: Outcome, judged: Sequence[Judged], level: int = 2) -> str:
+    """The outcome as Markdown that reads well as it is."""
+    lines = [f"{'#' * level} {outcome.paper}, {outcome.item.name}: {outcome.item.title}", ""]
+    lines += [", ".join(facts(outcome)) + ".", ""]
+    for note in notes(outcome):
+        lines += [note, ""]
+    lines += [*markdown_table(result_rows(outcome)), ""]
+    for found in judged:
+        lines.append(f"- **{found.verdict}**: {claim_words(found, outcome)}")
+        if found.verdict is not Verdict.HOLDS and found.claim.discussion:
+            lines.append(f"  - {found.claim.discussion}")
+        elif found.verdict is Verdict.FAILS:
+            lines.append("  - Not discussed yet.")
+    return "\n".join(lines) + "\n"
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Rows as a Markdown table with aligned columns."""
+    names = list(rows[0])
+    widths = [max(len(name), *(len(row[name]) for row in rows)) for name in names]
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)) + " |"
+
+    return [
+        line(names),
+        "|" + "|".join("-" * (width + 2) for width in widths) + "|",
+        *(line(row[name].replace("|", "/") for name in names) for row in rows),
+    ]
+
+
+def as_page(outcome: Outcome, judged: Sequence[Judged], drawn: Sequence[Drawing]) -> str:
+    """The outcome as one page."""
+    title = f"{outcome.paper}, {outcome.item.name}: {outcome.item.title}"
+    lines = [f"{found.verdict}: {claim_words(found, outcome)}" for found in judged]
+    sections = [html.box("verdict", lines)] if lines else []
+    if told := notes(outcome):
+        sections.append(html.box("note", told))
+    sections.append(html.section("Numbers", html.card(tables.as_html(result_rows(outcome), HOW))))
+    if drawn:
+        sections.append(html.section("Figures", html.figures(drawn)))
+    discussed = [(f.claim.text, f.claim.discussion) for f in judged
+                 if f.verdict is not Verdict.HOLDS and f.claim.discussion]  # fmt: skip
+    if discussed:
+        parts = [html.paragraph(f"{text} {words}") for text, words in discussed]
+        sections.append(html.section("Discussion", *parts))
+    made = f"Made by fedkin reproduce. Every figure as PNG, SVG and csv: {FIGURES}/"
+    return html.page(title, facts(outcome), sections, made)

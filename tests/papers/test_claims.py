@@ -1,0 +1,105 @@
+"""Claims: decided by intervals over seeds, never from one seed."""
+
+from math import inf, nan, sqrt
+
+import pytest
+
+from fedkin.papers.claims import (
+    Claim,
+    Part,
+    Term,
+    Verdict,
+    above,
+    below,
+    between,
+    judge,
+    rising,
+    rising_over_panels,
+    times,
+)
+
+
+def values(**lines):
+    """Values of one measure in one panel, a seed each."""
+    return {("p", name, "m"): dict(enumerate(numbers)) for name, numbers in lines.items()}
+
+
+def a_over_b(**lines):
+    return judge(above("a over b", "a", ["b"], "m", ["p"]), values(**lines))
+
+
+def test_an_order_holds_when_the_paired_interval_is_above_zero():
+    # the lines differ by 1 give or take .1, although seeds differ by 10
+    found = a_over_b(a=[11.1, 21.0, 30.9], b=[10.0, 20.0, 30.0])
+    assert found.verdict is Verdict.HOLDS
+    half = 4.302653 * 0.1 / sqrt(3)  # Student's t with 2 degrees of freedom
+    assert found.parts[0].found.low == pytest.approx(1 - half, abs=1e-6)
+
+
+def test_an_order_fails_when_the_interval_is_below_zero_and_is_open_between():
+    assert a_over_b(a=[10.0, 20.0, 30.0], b=[11.1, 21.0, 30.9]).verdict is Verdict.FAILS
+    assert a_over_b(a=[10.0, 22.0, 30.0], b=[11.0, 20.0, 30.1]).verdict is Verdict.OPEN
+
+
+def test_nothing_is_concluded_from_one_seed():
+    assert a_over_b(a=[100.0], b=[0.0]).verdict is Verdict.OPEN
+    assert a_over_b(a=[0.0], b=[100.0]).verdict is Verdict.OPEN
+
+
+def test_equal_values_are_no_order():
+    assert a_over_b(a=[5.0, 5.0], b=[5.0, 5.0]).verdict is Verdict.OPEN
+
+
+def test_seeds_that_only_one_has_do_not_count():
+    found = a_over_b(a=[11.1, 21.0, 30.9, 0.0], b=[10.0, 20.0, 30.0])
+    assert found.parts[0].found.count == 3
+
+
+def test_seeds_that_diverged_do_not_count():
+    found = a_over_b(a=[11.1, 21.0, nan], b=[10.0, 20.0, 30.0])
+    assert found.parts[0].found.count == 2
+    assert a_over_b(a=[nan, nan], b=[1.0, 2.0]).verdict is Verdict.OPEN
+
+
+def test_a_claim_fails_by_one_part_but_only_with_room_for_their_number():
+    # with 2 degrees of freedom: an interval of 1 -+ .9 at 95 % reaches below zero at 99 %
+    spread = 0.9 * sqrt(3) / 4.302653
+    b = [1 - spread, 1.0, 1 + spread]
+    alone = values(a=[0.0] * 3, b=b)
+    assert judge(above("", "a", ["b"], "m", ["p"]), alone).verdict is Verdict.FAILS
+    five = values(a=[0.0] * 3, b=b, **{name: [-9.0, -9.1, -8.9] for name in "cdef"})
+    found = judge(above("", "a", list("bcdef"), "m", ["p"]), five)
+    assert found.verdict is Verdict.OPEN
+    assert sum(part.verdict is Verdict.HOLDS for part in found.parts) == 4
+
+
+def test_what_was_not_run_is_left_out():
+    claim = above("", "a", ["b"], "m", ["p", "elsewhere"])
+    found = judge(claim, values(a=[2.0, 2.1], b=[1.0, 1.0]))
+    assert len(found.parts) == 1
+    assert judge(claim, {}) is None
+
+
+def test_bounds_ratios_and_single_values():
+    numbers = values(a=[3.0, 3.2], b=[1.5, 1.6], c=[0.0, 0.0])
+    assert judge(times("", "a", ["b"], "m", ["p"], 1.9, 2.1), numbers).verdict is Verdict.HOLDS
+    assert judge(times("", "a", ["b"], "m", ["p"], 0.0, 1.5), numbers).verdict is Verdict.FAILS
+    assert judge(between("", ["c"], "m", ["p"], high=0.01), numbers).verdict is Verdict.HOLDS
+    assert judge(between("", ["c"], "m", ["p"], low=0.01), numbers).verdict is Verdict.FAILS
+
+
+def test_shapes_are_pairs_of_neighbours():
+    assert [
+        (part.first.line, part.second.line, part.low, part.high)
+        for part in rising("", ["a", "b", "c"], "m", ["p"]).parts
+    ] == [("b", "a", 0.0, inf), ("c", "b", 0.0, inf)]
+    (part,) = below("", "a", ["b"], "m", ["p"]).parts
+    assert (part.low, part.high) == (-inf, 0.0)
+    (part,) = rising_over_panels("", ["a"], "m", ["p", "q"]).parts
+    assert part == Part(Term("q", "a", "m"), Term("p", "a", "m"), low=0.0)
+
+
+def test_measures_of_one_line_can_be_compared():
+    numbers = {("p", "a", "x"): {0: 2.0, 1: 2.1}, ("p", "a", "y"): {0: 1.0, 1: 1.1}}
+    claim = Claim("", (Part(Term("p", "a", "x"), Term("p", "a", "y"), 0.0),))
+    assert judge(claim, numbers).verdict is Verdict.HOLDS

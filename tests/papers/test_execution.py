@@ -1,0 +1,180 @@
+"""Items: run once, measured, refused when they are no longer the same, honest about data."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedkin.commands import complete
+from fedkin.errors import FedkinError
+from fedkin.papers.execution import MissingDataError, StoppedError, outcome, plan, run
+from fedkin.papers.item import Line, Panel, StandIn
+from tests.papers.helpers import LINES, RUN, item, panel
+
+
+def go(what, out, rounds=None, **options):
+    """Run an item; gives the labels of the rounds done and the outcome."""
+    job = plan("paper", what, options.pop("scale", "small"), out, rounds=rounds, **options)
+    told = []
+    run(job, complete, told.append, threading.Event())
+    return told, outcome("paper", what, job.scale, job.parent)
+
+
+def test_an_item_is_run_once_and_then_read(tmp_path):
+    told, first = go(item(), tmp_path)
+    assert sorted(told) == ["digits/fedavg"] * 4 + ["digits/pfedkm-k=2"] * 4  # 2 seeds, 2 rounds
+    again, second = go(item(), tmp_path)
+    assert not again
+    assert second.values == first.values
+    assert set(first.values) == {
+        ("digits", line.label, name) for line in LINES for name in ("accuracy", "loss")
+    }
+    clients = pd.read_csv(tmp_path / "paper/small/digits/fedavg/seed-1/clients.csv")
+    last = clients[clients["round"] == 2]
+    right = np.average(last["personal_accuracy"], weights=last["test_samples"])
+    assert first.values["digits", "FedAvg", "accuracy"][1] == pytest.approx(100 * right)
+    assert first.seconds > 0
+
+
+def test_more_seeds_add_to_what_is_there(tmp_path):
+    go(item(), tmp_path)
+    told, found = go(item(), tmp_path, seeds=3)
+    assert len(told) == 4
+    assert set(found.values["digits", "FedAvg", "loss"]) == {0, 1, 2}
+
+
+def test_items_that_share_a_panel_share_its_runs(tmp_path):
+    go(item(), tmp_path)
+    told, found = go(item(number="8"), tmp_path)
+    assert not told
+    assert found.folder.name == "table-8"
+
+
+def test_the_papers_scale_and_trials_have_folders_and_rounds_of_their_own(tmp_path):
+    told, _ = go(item(), tmp_path, scale="paper", seeds=1)
+    assert len(told) == 2 * 4
+    told, found = go(item(), tmp_path, rounds=1, seeds=1)
+    assert len(told) == 2
+    assert found.panels[0].rounds == 1
+    assert {path.name for path in (tmp_path / "paper").iterdir()} == {"paper", "small-1-rounds"}
+
+
+def test_small_scale_leaves_out_panels_that_are_too_large_for_it(tmp_path):
+    what = item(panel(), panel("large", small=None))
+    _, found = go(what, tmp_path)
+    assert [p.name for p in found.panels] == ["digits"]
+    assert [p.name for p in found.left_out] == ["large"]
+    with pytest.raises(FedkinError, match="not part of the small scale"):
+        plan("paper", item(panel(small=None)), "small", tmp_path)
+
+
+def test_panels_can_be_run_one_after_the_other(tmp_path):
+    what = item(panel(), panel("more"))
+    _, found = go(what, tmp_path, only=["more"])
+    assert [p.name for p in found.left_out] == ["digits"]
+    _, found = go(what, tmp_path, only=["digits"])
+    assert not found.left_out
+    assert {key[0] for key in found.values} == {"digits", "more"}
+    with pytest.raises(FedkinError, match="did you mean 'digits'"):
+        plan("paper", what, "small", tmp_path, only=["digit"])
+
+
+def test_runs_of_another_recipe_are_not_taken_for_this_ones(tmp_path):
+    go(item(), tmp_path)
+    faster = (Line("FedAvg", "fedavg", {"lr": 0.2}), LINES[1])
+    with pytest.raises(FedkinError, match="other settings than the recipe"):
+        go(item(panel(lines=faster)), tmp_path)
+
+
+def test_personal_models_and_checkpoints_are_dropped_once_measured(tmp_path):
+    go(item(), tmp_path)
+    for label, kept in (("fedavg", ["global.safetensors"]), ("pfedkm-k=2", [])):
+        folder = tmp_path / "paper/small/digits" / label / "seed-0"
+        assert [path.name for path in (folder / "models").iterdir()] == kept
+        assert not (folder / "checkpoint").exists()
+        assert (folder / "metrics.csv").exists()
+
+
+def test_a_line_that_diverges_is_told_and_does_not_stop_the_others(tmp_path):
+    lines = (*LINES, Line("wild", "fedavg", {"lr": 1e6}))
+    steep = RUN | {"model": {"name": "linear", "l2": 1.0}}
+    _, found = go(item(panel(lines=lines, run=steep)), tmp_path)
+    assert all(value != value for value in found.values["digits", "wild", "accuracy"].values())
+    assert found.values["digits", "FedAvg", "accuracy"][0] > 0
+
+
+def test_what_is_stopped_goes_on(tmp_path):
+    stop, told = threading.Event(), []
+
+    def after_three(label):
+        told.append(label)
+        if len(told) == 3:
+            stop.set()
+
+    with pytest.raises(StoppedError):
+        run(plan("paper", item(), "small", tmp_path), complete, after_three, stop)
+    more, found = go(item(), tmp_path)
+    assert len(told) + len(more) == 8
+    assert len(found.values) == 4
+
+
+def test_runs_whose_seconds_count_are_run_one_at_a_time(tmp_path):
+    told, _ = go(item(panel(alone=True)), tmp_path)
+    assert told == ["digits/fedavg"] * 4 + ["digits/pfedkm-k=2"] * 4
+
+
+def test_an_experiment_is_a_function_of_the_seed(tmp_path):
+    def thrown(seed, sides):
+        return {"die": {"loss": float(seed % sides)}}
+
+    dice = Panel("dice", "Dice", {"sides": 2}, (Line("die"),), experiment=thrown)
+    _, found = go(item(dice, claims=()), tmp_path, seeds=3)
+    assert found.values == {("dice", "die", "loss"): {0: 0.0, 1: 1.0, 2: 0.0}}
+
+
+# data ---------------------------------------------------------------------------------------
+
+WRITERS = panel(
+    "writers",
+    run=RUN | {"data": {"name": "npz", "path": "writers.npz", "partition": "column"}},
+    fetch="the writers are needed: put writers.npz into --data-dir",
+    stand_in=StandIn({"name": "digits", "num_clients": 3}, "digits dealt at random"),
+)
+
+
+def test_missing_data_say_what_to_fetch_and_that_there_is_a_stand_in(tmp_path):
+    with pytest.raises(MissingDataError, match=r"put writers\.npz .* --stand-in .* digits dealt"):
+        plan("paper", item(WRITERS), "small", tmp_path)
+    without = replace(WRITERS, stand_in=None)
+    with pytest.raises(MissingDataError, match=r"--data-dir$"):
+        plan("paper", item(without), "small", tmp_path)
+
+
+def test_panels_with_their_data_run_without_those_that_miss_theirs(tmp_path):
+    job = plan("paper", item(panel(), WRITERS), "small", tmp_path)
+    assert [p.name for p in job.panels] == ["digits"]
+    assert len(job.missing) == 1
+
+
+def test_a_stand_in_is_used_only_when_asked_and_says_so(tmp_path):
+    _, found = go(item(WRITERS), tmp_path, stand_in=True)
+    assert "STAND-IN" in found.panels[0].title
+    assert found.stands_in
+    assert (tmp_path / "paper/small/writers-stand-in").is_dir()
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_data_are_found_by_option_or_environment(tmp_path, monkeypatch, by_option):
+    x = np.random.default_rng(0).random((40, 3), dtype=np.float32)
+    place = tmp_path / "data"
+    place.mkdir()
+    np.savez(place / "writers.npz", x=x, y=np.arange(40) % 2, client=np.arange(40) // 20)
+    if not by_option:
+        monkeypatch.setenv("FEDKIN_DATA", str(place))
+    options = {"data_dir": str(place)} if by_option else {}
+    # it is not stood in for, although that is allowed
+    _, found = go(item(WRITERS), tmp_path / "out", stand_in=True, **options)
+    assert not found.stands_in
+    assert ("writers", "FedAvg", "accuracy") in found.values

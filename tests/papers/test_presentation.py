@@ -1,0 +1,136 @@
+"""Outcomes as text, csv, page and figures; and the page of all of them."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from fedkin.papers import collection
+from fedkin.papers.claims import Verdict, above
+from fedkin.papers.execution import Outcome
+from fedkin.papers.figures import Against, Maps, Shown
+from fedkin.papers.item import Line
+from fedkin.papers.presentation import as_text, interval, present, verdicts
+from tests.papers.helpers import item, panel
+from tests.papers.test_execution import WRITERS, go
+
+
+def made(what=None, values=None, **changes):
+    """An outcome that nobody ran."""
+    what = what or item()
+    numbers = values or {
+        ("digits", "FedAvg", "accuracy"): {0: 91.0, 1: 92.0, 2: 93.0},
+        ("digits", "pFedKM K=2", "accuracy"): {0: 81.1, 1: 82.0, 2: 82.9},
+    }
+    facts = {"paper": "paper", "item": what, "scale": "small", "panels": what.panels,
+             "left_out": (), "values": numbers, "seeds": {p.name: 3 for p in what.panels},
+             "seconds": 100.0, "folder": None}  # fmt: skip
+    return Outcome(**{**facts, **changes})
+
+
+def test_the_papers_numbers_stand_beside_ours_with_intervals():
+    text = as_text(made(), verdicts(made()))
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    (ours,) = (row for row in rows if "FedAvg" in row)
+    assert "90.00" in ours
+    assert "92.00 ± 2.48" in ours
+    assert "small scale, 3 seeds" in text
+
+
+def test_every_claim_has_a_line_with_its_verdict_and_numbers():
+    text = as_text(made(), verdicts(made()))
+    assert "**holds**: FedAvg is better. (FedAvg minus pFedKM K=2: +10.00 [" in text
+    assert "That is how it is." not in text
+
+
+def test_claims_that_do_not_hold_are_discussed():
+    wrong = above("pFedKM is better.", "pFedKM K=2", ["FedAvg"], "accuracy", ["digits"], "Why not.")
+    silent = replace(wrong, discussion="")
+    text = as_text(made(item(claims=(wrong, silent))), verdicts(made(item(claims=(wrong, silent)))))
+    assert "**does not hold**: pFedKM is better." in text
+    assert "Why not." in text
+    assert "Not discussed yet." in text
+
+
+def test_a_single_seed_has_no_interval_and_tells_nothing():
+    once = {"FedAvg": 9.0, "pFedKM K=2": 1.0}
+    values = {("digits", line, "accuracy"): {0: value} for line, value in once.items()}
+    outcome = made(values=values, seeds={"digits": 1})
+    text = as_text(outcome, verdicts(outcome))
+    assert f"**{Verdict.OPEN}**" in text
+    assert "±" not in text
+
+
+def test_diverged_seeds_are_told():
+    nan = float("nan")
+    assert interval({0: nan, 1: nan}, ".2f") == "diverged"
+    assert interval({0: 1.0, 1: nan}, ".2f") == "1.00 (1 of 2 diverged)"
+
+
+def test_an_outcome_is_written_as_text_tables_page_and_figures(tmp_path):
+    _, outcome = go(item(), tmp_path)
+    text = present(outcome)
+    folder = outcome.folder
+    assert (folder / "result.md").read_text() == text
+    table = pd.read_csv(folder / "table.csv")
+    assert table.loc[0, "paper"] == 90
+    assert table["count"].tolist() == [2] * 4
+    claims = pd.read_csv(folder / "claims.csv")
+    assert claims["first"].tolist() == ["digits/FedAvg/accuracy"]
+    page = (folder / "report.html").read_text()
+    assert page.count("<figure") == 2
+    assert "FedAvg is better." in page
+    names = {"digits-personal-accuracy", "digits-loss"}
+    for kind in ("png", "svg", "csv"):
+        assert {path.stem for path in (folder / "figures").glob(f"*.{kind}")} == names
+    curve = pd.read_csv(folder / "figures/digits-personal-accuracy.csv")
+    own = pd.read_csv(tmp_path / "paper/small/digits/fedavg/seed-0/metrics.csv")
+    other = pd.read_csv(tmp_path / "paper/small/digits/fedavg/seed-1/metrics.csv")
+    mean = (own["personal_accuracy"].iloc[-1] + other["personal_accuracy"].iloc[-1]) / 2
+    assert curve[curve["line"] == "FedAvg"]["mean"].iloc[-1] == pytest.approx(mean)
+
+
+def test_a_stand_in_is_named_in_every_output(tmp_path):
+    _, outcome = go(item(WRITERS), tmp_path, stand_in=True)
+    present(outcome)
+    for name in ("result.md", "report.html", "table.csv"):
+        assert "STAND-IN" in (outcome.folder / name).read_text()
+    svg = outcome.folder / "figures" / "writers-stand-in-loss.svg"
+    assert svg.exists()
+
+
+def test_sweeps_are_drawn_against_their_option(tmp_path):
+    lines = tuple(Line(f"FedAvg, lr={lr}", "fedavg", {"lr": lr}) for lr in (0.1, 0.2))
+    swept = item(panel(lines=lines), claims=())
+    values = {("digits", line.label, "accuracy"): {0: 1.0, 1: 2.0} for line in lines}
+    shown = Shown(swept.panels, {}, values, swept.measures)
+    (drawing,) = Against("lr", "accuracy", "title").draw(shown)
+    assert drawing.numbers["lr"].tolist() == [0.1, 0.2]
+    assert drawing.numbers["mean"].tolist() == [1.5, 1.5]
+    assert not Against("rho", "accuracy", "title").draw(shown)
+
+
+def test_maps_are_drawn_of_lines_that_have_them(tmp_path):
+    _, outcome = go(item(pictures=(Maps("cluster"),)), tmp_path)
+    present(outcome)
+    assert {path.stem for path in (outcome.folder / "figures").glob("*.png")} == {
+        "digits-clusters-2"
+    }
+
+
+def test_the_page_of_all_items_is_made_from_what_was_run(tmp_path, monkeypatch):
+    first, second = item(), item(WRITERS, number="8")
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (first, second)})
+    _, outcome = go(first, tmp_path / "runs")
+    present(outcome)
+    page = tmp_path / "docs" / "reproduction.md"
+    page.parent.mkdir()
+    assert len(collection.write_page(page, tmp_path / "runs")) == 1
+    text = page.read_text()
+    assert "| paper, table 7 " in text
+    assert "- paper, table 8: the writers are needed" in text
+    shown = sorted((page.parent / "reproduction").iterdir())
+    assert [f"(reproduction/{path.name})" in text for path in shown] == [True, True]
+    facts = json.loads((outcome.folder / "facts.json").read_text())
+    assert facts["digits"]["seeds"] == 2
