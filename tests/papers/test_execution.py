@@ -9,8 +9,9 @@ import pytest
 
 from fedkin.commands import complete
 from fedkin.errors import FedkinError
-from fedkin.papers.execution import MissingDataError, StoppedError, outcome, plan, run
+from fedkin.papers.execution import MissingDataError, StoppedError, plan, run
 from fedkin.papers.item import Line, Panel, StandIn
+from fedkin.papers.outcome import outcome
 from tests.papers.helpers import LINES, RUN, item, panel
 
 

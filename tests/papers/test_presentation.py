@@ -8,9 +8,9 @@ import pytest
 
 from fedkin.papers import collection
 from fedkin.papers.claims import Verdict, above
-from fedkin.papers.execution import Outcome
 from fedkin.papers.figures import Against, Maps, Shown
 from fedkin.papers.item import Line
+from fedkin.papers.outcome import Outcome
 from fedkin.papers.presentation import as_text, interval, present, verdicts
 from tests.papers.helpers import item, panel
 from tests.papers.test_execution import WRITERS, go

@@ -104,9 +104,7 @@ def _find(paper: str | None, kind: str, number: str) -> tuple[str, Item]:
     for item in PAPERS[paper]:
         if item.covers(kind, number):
             return paper, item
-    raise unknown(
-        f"{kind} of {paper}", number, [i.number for i in PAPERS[paper] if i.kind == kind]
-    )
+    raise unknown(f"{kind} of {paper}", number, [i.number for i in PAPERS[paper] if i.kind == kind])
 
 
 def _one(
@@ -115,7 +113,8 @@ def _one(
     """Run an item and show what came out; gives what went wrong."""
     from fedkin.commands import complete
     from fedkin.compare_command import watched
-    from fedkin.papers.execution import StoppedError, outcome, plan, run
+    from fedkin.papers.execution import StoppedError, plan, run
+    from fedkin.papers.outcome import outcome
     from fedkin.papers.presentation import REPORT, present
 
     try:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedkin.papers.claims import Verdict
-from fedkin.papers.execution import Outcome, outcome
 from fedkin.papers.index import PAPERS
 from fedkin.papers.item import Item, Scale, slug
+from fedkin.papers.outcome import Outcome, outcome
 from fedkin.papers.presentation import (
     FIGURES,
     HOW,

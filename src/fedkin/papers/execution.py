@@ -18,13 +18,12 @@ from fedkin.config import RunConfig, read_config
 from fedkin.data import ClientData
 from fedkin.data.places import roots
 from fedkin.errors import DivergedError, FedkinError, unknown
-from fedkin.papers.claims import Values
 from fedkin.papers.item import Item, Line, Panel, Scale, slug
+from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
 from fedkin.results.groups import Records
 from fedkin.tensors import write_text
 
 Describe = Callable[[RunConfig, ClientData], str]
-TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"
 
 
 class MissingDataError(FedkinError):
@@ -201,7 +200,7 @@ def _compared(config: RunConfig) -> dict[str, Any]:
 
 def _measure(job: Job, panel: Panel, diverged: set[Path]) -> list[dict[str, Any]]:
     rows = []
-    for line, entry in _lines(panel, job.seeds):
+    for line, entry in panel.runs(job.seeds):
         path = entry.folder(job.parent)
         for measure in job.item.measures:
             value = float("nan") if path in diverged else measure.of(Records(path))
@@ -209,11 +208,6 @@ def _measure(job: Job, panel: Panel, diverged: set[Path]) -> list[dict[str, Any]
                 rows.append({"panel": panel.name, "line": line.label, "seed": entry.seed,
                              "measure": measure.name, "value": value})  # fmt: skip
     return rows
-
-
-def _lines(panel: Panel, seeds: int) -> list[tuple[Line, Entry]]:
-    repeated = [line for line in panel.lines for _ in range(seeds)]
-    return list(zip(repeated, panel.entries(seeds), strict=True))
 
 
 def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
@@ -242,15 +236,6 @@ def _add_time(folder: Path, seconds: float) -> None:
     write_text(folder / TOOK, json.dumps({"seconds": took(folder) + seconds}))
 
 
-def took(folder: Path) -> float:
-    """Seconds spent on a panel so far."""
-    path = folder / TOOK
-    return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
-
-
-# what came out ----------------------------------------------------------------------------
-
-
 def _keep(job: Job, panel: Panel, rows: list[dict[str, Any]]) -> None:
     """Write a panel's measures beside those of the item's other panels."""
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -263,67 +248,3 @@ def _keep(job: Job, panel: Panel, rows: list[dict[str, Any]]) -> None:
     facts[panel.name] = {"seeds": job.seeds, "rounds": panel.run.get("rounds"),
                          "stood_in": panel.stood_in, "folder": panel.folder}  # fmt: skip
     write_text(job.folder / FACTS, json.dumps(facts, indent=1))
-
-
-def read_facts(folder: Path) -> dict[str, Any]:
-    """By panel: how many seeds and rounds, whether on a stand-in."""
-    path = folder / FACTS
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an item gave: its panels as they were run, and by panel, line and measure the values."""
-
-    paper: str
-    item: Item
-    scale: Scale
-    folder: Path
-    panels: tuple[Panel, ...]
-    left_out: tuple[Panel, ...]
-    values: Values
-    seeds: dict[str, int]
-    seconds: float
-
-    @property
-    def stands_in(self) -> list[str]:
-        """For which panels the data are a stand-in, in words."""
-        return [p.title for p in self.panels if p.stood_in]
-
-    def runs(self) -> dict[tuple[str, str], list[Records]]:
-        """The finished runs of every panel's lines, where they still are."""
-        found: dict[tuple[str, str], list[Records]] = {}
-        for panel in self.panels:
-            for line, entry in [] if panel.experiment else _lines(panel, self.seeds[panel.name]):
-                path = entry.folder(self.folder.parent)
-                if (path / DONE).exists():
-                    found.setdefault((panel.name, line.label), []).append(Records(path))
-        return found
-
-
-def outcome(paper: str, item: Item, scale: Scale, parent: Path) -> Outcome | None:
-    """What is known of an item from earlier runs below a folder; None when there is nothing."""
-    folder = parent / slug(item.name)
-    if not (folder / MEASURED).exists():
-        return None
-    table, facts = pd.read_csv(folder / MEASURED), read_facts(folder)
-    panels, left_out = [], []
-    for panel in item.panels:
-        here = panel.at(scale)
-        if here is None or panel.name not in facts:
-            left_out.append(panel)
-            continue
-        about = facts[panel.name]
-        if about["rounds"] is not None:
-            here = here.changed(rounds=about["rounds"])
-        panels.append(here.with_stand_in() if about["stood_in"] else here)
-    values: dict[tuple[str, str, str], dict[int, float]] = {}
-    for row in table.itertuples():
-        key = (str(row.panel), str(row.line), str(row.measure))
-        values.setdefault(key, {})[int(row.seed)] = float(row.value)
-    return Outcome(
-        paper, item, scale, folder, tuple(panels), tuple(left_out), values,
-        {panel.name: int(facts[panel.name]["seeds"]) for panel in panels},
-        sum(took(parent / panel.folder) for panel in panels),
-    )  # fmt: skip

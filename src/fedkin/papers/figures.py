@@ -157,14 +157,10 @@ class Bars:
             axes.set_yticks(range(len(means)), list(means))
             axes.set(xlabel=measure.title, ylim=(len(means) - 0.5, -0.5))
             axes.grid(axis="x")
-            numbers = pd.DataFrame(
-                [{"line": label, **vars(mean)} for label, mean in means.items()]
-            )
+            numbers = pd.DataFrame([{"line": label, **vars(mean)} for label, mean in means.items()])
             words = _bands(int(numbers["count"].max())).replace("Bands", "Thin lines")
             name = f"{panel.folder}-{self.measure}".replace("_", "-")
-            found.append(
-                Drawing(name, f"{panel.title}: {measure.title}", words, figure, numbers)
-            )
+            found.append(Drawing(name, f"{panel.title}: {measure.title}", words, figure, numbers))
         return found
 
 

@@ -105,15 +105,17 @@ class Panel:
 
     def entries(self, seeds: int) -> list[Entry]:
         """The runs it takes."""
-        return [
-            Entry(f"{self.folder}/{slug(line.label)}", seed, make_config(
-                merge(merge(dict(self.run), dict(line.run)),
-                      {"method": line.method, "options": dict(line.options), "seed": seed}),
-                self.title,
-            ))
-            for line in self.lines
-            for seed in range(seeds)
-        ]  # fmt: skip
+        return [entry for _, entry in self.runs(seeds)]
+
+    def runs(self, seeds: int) -> list[tuple[Line, Entry]]:
+        """Every line with each of its runs; none for an experiment."""
+        lines = () if self.experiment else self.lines
+        return [(line, self._entry(line, seed)) for line in lines for seed in range(seeds)]
+
+    def _entry(self, line: Line, seed: int) -> Entry:
+        own = {"method": line.method, "options": dict(line.options), "seed": seed}
+        values = merge(merge(dict(self.run), dict(line.run)), own)
+        return Entry(f"{self.folder}/{slug(line.label)}", seed, make_config(values, self.title))
 
     @property
     def rounds(self) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
-from fedkin.papers.execution import Outcome
 from fedkin.papers.figures import Shown
+from fedkin.papers.outcome import Outcome
 from fedkin.results.report import page as html
 from fedkin.results.report import tables
 from fedkin.results.report.drawing import Drawing

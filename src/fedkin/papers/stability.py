@@ -70,4 +70,3 @@ def trained(data: ClientData, method: SubmodelMasks, rounds: int, seed: int) -> 
         method.round(fed, state)
     model: Tensor = state.x
     return model
-

@@ -1,0 +1,88 @@
+"""What an item gave, read from what its runs left behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.comparison import DONE
+from fedkin.papers.claims import Values
+from fedkin.papers.item import Item, Panel, Scale, slug
+from fedkin.results.groups import Records
+
+# beside a panel's runs: the time they took; beside an item's results: what was measured, and how
+TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"
+
+
+def took(folder: Path) -> float:
+    """Seconds spent on a panel so far."""
+    path = folder / TOOK
+    return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """By panel: how many seeds and rounds, whether on a stand-in."""
+    path = folder / FACTS
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an item gave: its panels as they were run, and by panel, line and measure the values."""
+
+    paper: str
+    item: Item
+    scale: Scale
+    folder: Path
+    panels: tuple[Panel, ...]
+    left_out: tuple[Panel, ...]
+    values: Values
+    seeds: dict[str, int]
+    seconds: float
+
+    @property
+    def stands_in(self) -> list[str]:
+        """For which panels the data are a stand-in, in words."""
+        return [p.title for p in self.panels if p.stood_in]
+
+    def runs(self) -> dict[tuple[str, str], list[Records]]:
+        """The finished runs of every panel's lines, where they still are."""
+        found: dict[tuple[str, str], list[Records]] = {}
+        for panel in self.panels:
+            for line, entry in panel.runs(self.seeds[panel.name]):
+                path = entry.folder(self.folder.parent)
+                if (path / DONE).exists():
+                    found.setdefault((panel.name, line.label), []).append(Records(path))
+        return found
+
+
+def outcome(paper: str, item: Item, scale: Scale, parent: Path) -> Outcome | None:
+    """What is known of an item from earlier runs below a folder; None when there is nothing."""
+    folder = parent / slug(item.name)
+    if not (folder / MEASURED).exists():
+        return None
+    table, facts = pd.read_csv(folder / MEASURED), read_facts(folder)
+    panels, left_out = [], []
+    for panel in item.panels:
+        here = panel.at(scale)
+        if here is None or panel.name not in facts:
+            left_out.append(panel)
+            continue
+        about = facts[panel.name]
+        if about["rounds"] is not None:
+            here = here.changed(rounds=about["rounds"])
+        panels.append(here.with_stand_in() if about["stood_in"] else here)
+    values: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in table.itertuples():
+        key = (str(row.panel), str(row.line), str(row.measure))
+        values.setdefault(key, {})[int(row.seed)] = float(row.value)
+    return Outcome(
+        paper, item, scale, folder, tuple(panels), tuple(left_out), values,
+        {panel.name: int(facts[panel.name]["seeds"]) for panel in panels},
+        sum(took(parent / panel.folder) for panel in panels),
+    )  # fmt: skip
