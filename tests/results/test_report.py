@@ -165,7 +165,7 @@ def test_a_sweep_without_validation_singles_none_out(tmp_path: Path) -> None:
     assert found.chosen == []
     assert "no validation data to choose by" in found.notes[0]
     assert conclusions(found) == [
-        "Several settings of one method, none of them chosen: the table shows all."
+        "Several settings of one method, none of them chosen: see the table."
     ]
 
 

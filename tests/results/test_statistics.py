@@ -166,9 +166,7 @@ def test_settings_are_chosen_on_validation(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "fedavg", 0, [[0.9, 0.9]], validation=[0.5], lr=0.1)
     write_run(tmp_path / "b", "fedavg", 0, [[0.1, 0.1]], validation=[0.6], lr=0.01)
     write_run(tmp_path / "c", "local", 0, [[0.1, 0.1]])
-    chosen = choose(groups_in(tmp_path))
-    assert chosen["fedavg"].label == "fedavg lr=0.01"
-    assert chosen["local"].label == "local"
+    assert [g.label for g in choose(groups_in(tmp_path))] == ["fedavg lr=0.01", "local"]
 
 
 def test_settings_are_not_chosen_without_validation(tmp_path: Path) -> None:
@@ -185,4 +183,13 @@ def test_settings_that_diverged_for_a_seed_are_chosen_last(tmp_path: Path) -> No
                 tmp_path / f"{lr} {seed}", "fedavg", seed, [[score]] * 2, validation=[score] * 2,
                 done=1 if lr == 1.0 and seed == 1 else 2, lr=lr,
             )  # fmt: skip
-    assert choose(groups_in(tmp_path))["fedavg"].label == "fedavg lr=0.1"
+    assert [g.label for g in choose(groups_in(tmp_path))] == ["fedavg lr=0.1"]
+
+
+def test_settings_are_chosen_for_each_data_set_anew(tmp_path: Path) -> None:
+    for alpha, lr, held in ((0.1, 1, 0.3), (0.1, 2, 0.2), (9.0, 1, 0.8), (9.0, 2, 0.9)):
+        run = write_run(tmp_path / f"{alpha} {lr}", "fedavg", 0, [[0.5]], validation=[held], lr=lr)
+        config = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(config.replace("[data]", f"[data]\nalpha = {alpha}"))
+    labels = [g.label for g in choose(groups_in(tmp_path))]
+    assert labels == ["fedavg data.alpha=0.1 lr=1", "fedavg data.alpha=9.0 lr=2"]

@@ -98,6 +98,12 @@ class Group:
         return self.runs[0].method
 
     @property
+    def problem(self) -> str:
+        """Tells whether two groups had the same task: how their data were made."""
+        data = _flat(self.runs[0].settings.get("data", {}), "data.")
+        return str(sorted((k, str(v)) for k, v in data.items() if k not in NOT_COMPARED))
+
+    @property
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs]
 

@@ -262,24 +262,29 @@ def holm(chances: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def choose(groups: Sequence[Group], score: Score | None = None) -> dict[str, Group]:
+def choose(groups: Sequence[Group], score: Score | None = None) -> list[Group]:
     """Of every method's settings those with the best mean validation score at the end.
 
-    Test data have no part in it. Settings that made some runs diverge come last.
+    Test data have no part in it. Settings that made some runs diverge come last. Different
+    data are not a setting: a method's settings are chosen for each anew.
     """
     score = score or score_of(groups)
-    best: dict[str, tuple[tuple[bool, float], Group]] = {}
+    rivals: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        column = f"validation_{score}"
-        ends = [evaluations(run, score).iloc[-1].get(column, np.nan) for run in group.runs]
-        value = better(score) * float(np.mean(ends))
-        alone = sum(other.method == group.method for other in groups) == 1
-        if np.isnan(value) and not alone:
-            raise FedkinError(
-                "hyper-parameters are chosen on validation data, and these runs have none: "
-                "run with --validation-fraction 0.2"
-            )
-        rank = (not group.unfinished, value)
-        if group.method not in best or rank > best[group.method][0]:
-            best[group.method] = (rank, group)
-    return {method: group for method, (_, group) in best.items()}
+        rivals.setdefault((group.method, group.problem), []).append(group)
+    return [
+        max(same, key=lambda group: _merit(group, score)) if len(same) > 1 else same[0]
+        for same in rivals.values()
+    ]
+
+
+def _merit(group: Group, score: Score) -> tuple[bool, float]:
+    column = f"validation_{score}"
+    ends = [evaluations(run, score).iloc[-1].get(column, np.nan) for run in group.runs]
+    value = better(score) * float(np.mean(ends))
+    if np.isnan(value):
+        raise FedkinError(
+            "hyper-parameters are chosen on validation data, and these runs have none: "
+            "run with --validation-fraction 0.2"
+        )
+    return not group.unfinished, value

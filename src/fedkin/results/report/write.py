@@ -76,23 +76,33 @@ def findings(paths: Sequence[Path], target: float | None = None) -> Findings:
     compared, chosen = groups, list[str]()
     if len({g.method for g in groups}) < len(groups):
         try:
-            best = choose(groups, score)
-            compared, chosen = list(best.values()), [g.label for g in best.values()]
-            notes.append(CHOSEN)
+            compared = choose(groups, score)
+            if len(compared) < len(groups):
+                chosen = [g.label for g in compared]
+                notes.append(CHOSEN)
         except FedkinError:
             notes.append(NOT_CHOSEN)
     if any((run.path.resolve().parents[1] / PLAN).exists() for g in groups for run in g.runs):
         notes.append(TOGETHER)
-    summaries, pairs = summarise(groups, score, aim), paired(compared, score)
+    summaries, pairs = summarise(groups, score, aim), list[Paired]()
+    for problem in dict.fromkeys(g.problem for g in compared):
+        pairs += paired([g for g in compared if g.problem == problem], score)
     return Findings(groups, compared, summaries, pairs, chosen, notes, score, aim, why)
 
 
 def conclusions(found: Findings) -> list[str]:
-    """What may be concluded: of methods' settings only those that no test data chose."""
-    if len({g.method for g in found.compared}) < len(found.compared):
-        return ["Several settings of one method, none of them chosen: the table shows all."]
-    labels = {g.label for g in found.compared}
-    return verdict([s for s in found.summaries if s.label in labels], found.pairs, found.score)
+    """What may be concluded of each task: of methods' settings only those no test data chose."""
+    sentences = []
+    for problem in dict.fromkeys(g.problem for g in found.compared):
+        same = [g for g in found.compared if g.problem == problem]
+        if len({g.method for g in same}) < len(same):
+            sentences.append("Several settings of one method, none of them chosen: see the table.")
+            continue
+        labels = {g.label for g in same}
+        pairs = [p for p in found.pairs if {p.first, p.second} <= labels]
+        summaries = [s for s in found.summaries if s.label in labels]
+        sentences += verdict(summaries, pairs, found.score)
+    return sentences
 
 
 def usual_target(groups: Sequence[Group], score: Score) -> tuple[float, str]:
