@@ -6,37 +6,13 @@ import argparse
 import json
 import resource
 import statistics
-import time
 from collections.abc import Callable
-from typing import Any
-
-import torch
 
 from bench.lockstep import lockstep
+from bench.perm import perm
+from bench.timing import Row, interleaved, seconds
 from bench.workloads import WORKLOADS, Workload
 from fedkin.registry import methods
-
-Row = dict[str, Any]
-
-
-def seconds(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def interleaved(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> Row:
-    """Medians of rounds run in turn, so that both see the same machine."""
-    threads = torch.get_num_threads()
-    for warm_up in (ours, theirs, ours):
-        warm_up()
-    mine, other = [], []
-    for _ in range(rounds):
-        mine.append(seconds(ours))
-        torch.set_num_threads(threads)
-        other.append(seconds(theirs))
-    a, b = statistics.median(mine), statistics.median(other)
-    return {"ours_ms": 1e3 * a, "bare_ms": 1e3 * b, "ratio": a / b}
 
 
 def rounds() -> list[Row]:
@@ -94,6 +70,7 @@ def main() -> None:
         "scale": scale,
         "methods": per_method,
         "lockstep": lockstep,
+        "perm": perm,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
     parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)
