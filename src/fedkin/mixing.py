@@ -15,7 +15,7 @@ from torch import Tensor
 from fedkin import rng
 
 # numbers held at a time beside the results: gradients in float64, sorted rows of z
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 
 # stands for lam -> 0: far below any z, far above what float64 can no longer divide
 SMALLEST = 1e-200
