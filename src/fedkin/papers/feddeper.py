@@ -138,7 +138,7 @@ FIGURE_7 = Item(
 )  # fmt: skip
 
 
-# figure 1: K*tau fixed --------------------------------------------------------------------
+# figure 1: K tau fixed --------------------------------------------------------------------
 
 TAUS = (1, 5, 10, 25, 50)
 
@@ -162,7 +162,7 @@ def _drift(name: str, title: str, partition: str) -> Panel:
 DRIFT = (_drift("tau-iid", "iid", "iid"), _drift("tau-shards", "not iid", "shards"))
 FAVG = [line.label for line in DRIFT[0].lines]
 FIGURE_1 = Item(
-    "figure", "1", "training loss of FedAvg against tau, K*tau fixed", DRIFT,
+    "figure", "1", "training loss of FedAvg against tau, K tau fixed", DRIFT,
     (pooled("train_loss", "training loss of the global model"),),
     (
         rising("Where clients differ, more local steps between two averagings cost training loss.",
@@ -174,8 +174,8 @@ FIGURE_1 = Item(
                   low=0.0),),
         ),
     ),
-    (Against("local_steps", "train_loss", "Training loss against tau, K*tau fixed", log=True),),
-    f"{OPEN} MNIST, MLP, 10 clients, 5 in a round; K*tau is 5000 (1000 at small scale). The "
+    (Against("local_steps", "train_loss", "Training loss against tau, K tau fixed", log=True),),
+    f"{OPEN} MNIST, MLP, 10 clients, 5 in a round; K tau is 5000 (1000 at small scale). The "
     "loss is that on 10,000 training samples of all clients.",
 )  # fmt: skip
 

@@ -78,6 +78,8 @@ class Curves:
         axes.xaxis.set_major_locator(MaxNLocator(6))
         if self.log:
             axes.set_yscale("log")
+        else:
+            axes.set_ylim(*_limits([rows["mean"] for rows in courses.values()]))
         axes.grid(axis="y")
         legend_below(axes)
         numbers = pd.concat([rows.assign(line=label) for label, rows in courses.items()])
@@ -190,6 +192,13 @@ def _band(axes: Axes, x: pd.Series, rows: pd.DataFrame, label: str, number: int)
     if rows["low"].notna().any():
         low, high = rows["low"].astype(float), rows["high"].astype(float)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+
+
+def _limits(means: Sequence[pd.Series]) -> tuple[float, float]:
+    """So that means fill half of the height, however wide the bands are."""
+    low, high = min(float(m.min()) for m in means), max(float(m.max()) for m in means)
+    room = (high - low) / 2 or 0.1 * abs(high) or 1.0
+    return low - room, high + room
 
 
 def _bands(count: int) -> str:

@@ -18,11 +18,11 @@ WARM_UP = 10
 CHOSEN = (
     "Open in print: batches of 20, lr .1 for all methods, pFedMe with lam 15, lr .05 and 5 inner "
     "steps of size .05, Per-FedAvg of first order with one step of adaptation, lambda in units "
-    "of median(z)*mean(n) set to 1."
+    "of median(z) mean(n) set to 1."
 )
 READINGS = (
-    "The printed objective has an extra 1/N, by which a visit's step would be eta*alpha instead "
-    "of eta*N*alpha; both readings are shown. 'Packed visits' is not in the paper: visits of "
+    "The printed objective has an extra 1/N, by which a visit's step would be eta alpha instead "
+    "of eta N alpha; both readings are shown. 'Packed visits' is not in the paper: visits of "
     "weight zero leave no gaps in the rounds."
 )
 FETCH = (
@@ -40,8 +40,8 @@ def _lines(clients: int, steps: int, *wanted: str, lr: float = 0.1) -> tuple[Lin
     lines: dict[str, tuple[str, dict[str, Any]]] = {
         PERM: ("perm", perm),
         PACKED: ("perm", perm | {"schedule": "packed"}),
-        # T*alpha of the step becomes alpha; the limit on T*alpha must not interfere
-        PRINTED: ("perm", perm | {"lr": lr / clients, "gamma": lr, "step_limit": float(clients)}),
+        # the largest steps of a model, and with them all others, are 1/N of what they were
+        PRINTED: ("perm", perm | {"step_limit": 4.0 / clients}),
         LOCALIZED: ("fedavg-local", work | {"tune_steps": steps}),
         META: ("perfedavg", work | {"inner_lr": lr}),
         PFEDME: ("pfedme", solver),
@@ -198,7 +198,7 @@ FIGURE_6 = Item(
     ),
     (Maps("mixing"),),
     "Open in print: batches of 20, lr .05, 20 local steps, 20 rounds in the first stage, lambda "
-    "in units of median(z)*mean(n) set to 1. 'Other kinds' are clients whose commonest class is "
+    "in units of median(z) mean(n) set to 1. 'Other kinds' are clients whose commonest class is "
     "another one.",
 )  # fmt: skip
 

@@ -17,6 +17,8 @@ from fedkin.results.report.words import NOTHING, seeds
 from fedkin.results.statistics import Estimate, estimate
 from fedkin.tensors import write_text
 
+# comparisons of a claim that are told in its line
+MOST_PARTS = 6
 TEXT, REPORT, FIGURES = "result.md", "report.html", "figures"
 HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
@@ -93,7 +95,9 @@ def result_rows(outcome: Outcome) -> list[dict[str, str]]:
     rows = []
     for panel in outcome.panels:
         for line in panel.lines:
-            row = {"line": line.label, "panel": panel.title}
+            row = {"line": line.label}
+            if len(outcome.panels) > 1:
+                row["panel"] = panel.title
             for measure in outcome.item.measures:
                 if any(measure.name in other.printed for p in outcome.panels for other in p.lines):
                     printed = line.printed.get(measure.name)
@@ -154,15 +158,28 @@ def notes(outcome: Outcome) -> list[str]:
     return found
 
 
+def summary(judged: Sequence[Judged]) -> str:
+    """How many claims hold."""
+    counts = [(sum(found.verdict is verdict for found in judged), verdict) for verdict in Verdict]
+    told = [f"{count} {verdict}" for count, verdict in counts if count]
+    return f"Of {len(judged)} claims: {', '.join(told)}." if judged else "Nothing is claimed."
+
+
 def claim_words(judged: Judged, outcome: Outcome) -> str:
-    """A claim with its numbers: all of them when there are few, else those that are not as said."""
-    told = [p for p in judged.parts if p.verdict is not Verdict.HOLDS] or list(judged.parts)
-    numbers = "; ".join(part_words(p, outcome) for p in told[:6])
-    more = f"; and {len(told) - 6} more in claims.csv" if len(told) > 6 else ""
-    good = sum(p.verdict is Verdict.HOLDS for p in judged.parts)
-    many = len(judged.parts)
-    count = f" {good} of {many} comparisons are as said." if many > 1 else ""
-    return f"{judged.claim.text}{count} ({numbers}{more})"
+    """A claim with its numbers."""
+    return f"{judged.claim.text} ({part_list(judged, outcome)})"
+
+
+def part_list(judged: Judged, outcome: Outcome) -> str:
+    """All comparisons of a claim when they are few, else those that are not as said."""
+    bad = [part for part in judged.parts if part.verdict is not Verdict.HOLDS]
+    told = bad or list(judged.parts)
+    many, good = len(judged.parts), len(judged.parts) - len(bad)
+    count = f"{good} of {many} comparisons are as said: " if many > 1 else ""
+    numbers = "; ".join(part_words(part, outcome) for part in told[:MOST_PARTS])
+    more = f"; and {len(told) - MOST_PARTS} more in claims.csv" if len(told) > MOST_PARTS else ""
+    lead = "not " if bad and good else ""
+    return f"{count}{lead}{numbers}{more}"
 
 
 def part_words(judged: JudgedPart, outcome: Outcome) -> str:
@@ -230,11 +247,17 @@ def markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 def as_page(outcome: Outcome, judged: Sequence[Judged], drawn: Sequence[Drawing]) -> str:
     """The outcome as one page."""
     title = f"{outcome.paper}, {outcome.item.name}: {outcome.item.title}"
-    lines = [f"{found.verdict}: {claim_words(found, outcome)}" for found in judged]
-    sections = [html.box("verdict", lines)] if lines else []
+    sections = [html.box("verdict", [summary(judged)])]
     if told := notes(outcome):
         sections.append(html.box("note", told))
-    sections.append(html.section("Numbers", html.card(tables.as_html(result_rows(outcome), HOW))))
+    rows = [{"claim": found.claim.text, "here it": str(found.verdict),
+             "mean over seeds [95 % interval]": part_list(found, outcome)}
+            for found in judged]  # fmt: skip
+    if rows:
+        sections.append(html.section("Claims", html.card(tables.as_html(rows, HOW))))
+    caption = "; ".join(panel.title for panel in outcome.panels)
+    numbers = tables.as_html(result_rows(outcome), caption)
+    sections.append(html.section("Numbers", html.card(numbers)))
     if drawn:
         sections.append(html.section("Figures", html.figures(drawn)))
     discussed = [(f.claim.text, f.claim.discussion) for f in judged
