@@ -146,6 +146,8 @@ def test_mistakes_are_answered_with_the_nearest(run: StoredRun, tmp_path: Path) 
         export(run, "nort", str(tmp_path / "model.pt2"))
     with pytest.raises(FedkinError, match="clients are 0 to 2"):
         export(run, "3", str(tmp_path / "model.pt2"))
+    with pytest.raises(FedkinError, match="there is no folder"):
+        export(run, "0", str(tmp_path / "nowhere" / "model.pt2"))
     with pytest.raises(FedkinError, match="not a run folder"):
         open_run(tmp_path)
 

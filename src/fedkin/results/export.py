@@ -40,6 +40,8 @@ def export(run: StoredRun, client: str, to: str) -> Path:
     kind = path.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
+    if not path.parent.is_dir():
+        raise FedkinError(f"there is no folder {path.parent} to write {path.name} to")
     module = run.personal[number].eval()
     FORMATS[kind](module, run.inputs, path)
     return path
