@@ -37,7 +37,7 @@ def weights(clients: int) -> Row:
     fed = work.ours().fed
     x = fed.initial_model()
     ends = [time.perf_counter()]
-    g = fed.map(gradient_at, shared={"x": x}, batches=None, sketch=None)["g"]
+    g = fed.map(gradient_at, shared={"x": x}, batches=None)["g"]
     ends.append(time.perf_counter())
     z = mixing.squared_distances(g)
     ends.append(time.perf_counter())

@@ -15,6 +15,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch import Tensor
 
+# T*N^2 beyond which packing takes longer (half a minute) than it is worth
+MOST_WORK = 3e9
+
 Flags = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
@@ -33,12 +36,15 @@ def packed(wanted: Tensor, random: np.random.Generator) -> Tensor:
 
     Visits that change nothing ("idle") make all equally busy; then there is always a round
     in which every model and every client has exactly one visit (Birkhoff), and taking it
-    away leaves all equally busy again. Takes time T*N^2.
+    away leaves all equally busy again. This takes time T*N^2; where that is very long (2,000
+    clients of which each learns from half of the others) the plan is cyclic.
     """
     n = len(wanted)
     models, hosts = random.permutation(n), random.permutation(n)
     due: Flags = wanted.numpy(force=True)[np.ix_(models, hosts)]
     rounds = int(max(due.sum(0).max(), due.sum(1).max()))
+    if rounds * n * n > MOST_WORK:
+        return cyclic(wanted, random)
     idle = _idle_visits(rounds - due.sum(1), rounds - due.sum(0))
     plan, place = np.full((rounds, n), -1), np.arange(n)
     for t in random.permutation(rounds):

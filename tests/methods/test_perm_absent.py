@@ -119,9 +119,11 @@ def test_a_run_stopped_anywhere_goes_on_to_the_bit(method, stop, tmp_path):
 
 
 @both
-def test_runs_in_lockstep_equal_the_same_runs_alone(method):
+@pytest.mark.parametrize("sweep", [{"lr": (0.05, 0.02, 0.01)}, {"sketch": (None, 20, 30)}])
+def test_runs_in_lockstep_equal_the_same_runs_alone(method, sweep):
     problems, seeds = [lockstep.problem(seed) for seed in (0, 1, 0)], [0, 1, 2]
-    methods = [method(lr=lr, local_steps=3, warm_up=0) for lr in (0.05, 0.02, 0.01)]
+    [(name, values)] = sweep.items()
+    methods = [method(local_steps=3, warm_up=0, **{name: value}) for value in values]
     results = lockstep.stacked(methods, problems, seeds)
     for i, (models, accounts) in enumerate(results):
         expected = lockstep.alone(methods[i], problems[i], seeds[i])

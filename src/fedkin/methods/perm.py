@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin import mixing, shuffling
 from fedkin.client import Client
 from fedkin.federation import Asks, Federation, Replies, Step
-from fedkin.methods.base import State, sgd, use
+from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd, use
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -32,28 +34,33 @@ class PermTwoStage(FedAvg):
 
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody learns from it.
-
-    gradient_batches: minibatches per gradient (none: all training data). sketch: gradients
-    are sent as so many numbers. lam_rel: lam in units of median(|g_i - g_j|^2)*mean(n); lam:
-    lam itself. nearest: learn from so many at most. step_limit: all steps of a model are
-    shortened alike so that none exceeds this many times lr (its optimum stays). decay:
-    eta = lr/(1 + decay*epoch). radius: |v_i| <= radius after every epoch. polish: 1/L of a
-    last step v_i - (1/L)*grad Phi_i(v_i), for which models go round once more.
     """
 
-    lr: float = 0.1
-    warm_up: int = 20
-    gradient_batches: int | None = None
-    sketch: int | None = None
-    lam_rel: float = 1.0
-    lam: float | None = None
-    nearest: int | None = None
-    solver: Literal["exact", "projected-gradient"] = "exact"
-    schedule: Literal["packed", "cyclic"] = "packed"
-    step_limit: float = 4.0
-    decay: float = 0.0
-    radius: float | None = None
-    polish: float = 0.0
+    lr: Annotated[Positive, Doc("size of a local step; a visit's is this times T*alpha")] = 0.1
+    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 20
+    gradient_batches: Annotated[
+        Count | None, Doc("minibatches per gradient sent (none: all training data)")
+    ] = None
+    sketch: Annotated[Count | None, Doc("reduce gradients to so many numbers (none: whole)")] = None
+    lam_rel: Annotated[
+        NotNegative, Doc("how widely to share: lam in units of median(|g_i - g_j|^2)*mean(n)")
+    ] = 1.0
+    lam: Annotated[NotNegative | None, Doc("lam itself, in place of lam_rel")] = None
+    nearest: Annotated[Count | None, Doc("learn from so many clients at most")] = None
+    solver: Annotated[
+        Literal["exact", "projected-gradient"], Doc("how weights are found")
+    ] = "exact"
+    schedule: Annotated[Literal["packed", "cyclic"], Doc("who visits whom when")] = "packed"
+    step_limit: Annotated[
+        Positive, Doc("shorten a model's steps alike so that none exceeds this many times lr")
+    ] = 4.0
+    decay: Annotated[NotNegative, Doc("steps of size lr/(1 + decay*epoch)")] = 0.0
+    radius: Annotated[
+        Positive | None, Doc("keep models in a ball of this radius, after every epoch")
+    ] = None
+    polish: Annotated[
+        NotNegative, Doc("1/L of a last step v_i - (1/L)*grad Phi_i(v_i), with one more epoch")
+    ] = 0.0
 
     def init(self, fed: Federation) -> State:
         x, n = fed.initial_model(), fed.size
@@ -103,9 +110,8 @@ class PermTwoStage(FedAvg):
         return never
 
     def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
-        return fed.map(
-            gradient_at, due, {"x": s.x}, batches=self.gradient_batches, sketch=self.sketch
-        )
+        size = () if self.sketch is None else (self.sketch,)
+        return fed.map(gradient_at, due, {"x": s.x}, batches=self.gradient_batches, sketch=size)
 
     def draw_plan(self, fed: Federation, s: State) -> Tensor:
         """Which client each model visits in the rounds of an epoch: [T, N], -1 for none."""
@@ -165,16 +171,22 @@ class PermTwoStage(FedAvg):
 class Perm(PermTwoStage):
     """PERM in a single loop (Deng et al., 2023): weights and personal models learnt together.
 
-    As in two stages, but w goes on learning, by w <- w - gamma*mean_j g_j (gamma: lr unless
-    given), and every client sends a new g_j once per epoch, or in every round it takes part in
-    (`refresh`), from which the weights alpha_i are found anew. Visits then use the present
-    weights; a `packed` epoch knows only the visits wanted at its start. The `warm_up` is short.
-    A client that is lost or does not take part is represented by its last gradient.
+    Client i minimises Phi_i(v) = sum_j alpha_i(j)*f_j(v). After `warm_up` rounds of FedAvg, for
+    w, every v_i starts at w and epochs of T rounds follow. Once per epoch, or in every round
+    (`refresh`), each client j sends g_j, the gradient of f_j at w; then w <- w - gamma*mean_j g_j
+    and, over the simplex,
+      alpha_i = argmin sum_j alpha(j)*|g_i - g_j|^2 + lam*sum_j alpha(j)^2/n_j.
+    In every round each model i visits a client c, no two the same one, for K steps
+    v_i <- v_i - eta*T*alpha_i(c)*g_c(v_i); see perm-two-stage for the schedules. A `packed`
+    epoch knows only of visits that are wanted at its start.
+
+    A client that is lost or does not take part: the model due there comes home unchanged, and
+    its last gradient stands for it; before its first it learns alone and nobody from it.
     """
 
-    warm_up: int = 5
-    refresh: Literal["epoch", "round"] = "epoch"
-    gamma: float | None = None
+    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 5
+    refresh: Annotated[Literal["epoch", "round"], Doc("how often weights are learnt")] = "epoch"
+    gamma: Annotated[NotNegative | None, Doc("step of w with the mean gradient (none: lr)")] = None
 
     def due(self, s: State) -> Tensor:
         """Whose gradient is wanted: the last ones were taken at another w."""
@@ -183,22 +195,27 @@ class Perm(PermTwoStage):
 
     def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
         """Whole gradients, for the sake of w; a sketch of them is kept where asked for."""
-        r = fed.map(gradient_at, due, {"x": s.x}, batches=self.gradient_batches, sketch=None)
+        r = fed.map(gradient_at, due, {"x": s.x}, batches=self.gradient_batches)
         s.x = s.x - (self.lr if self.gamma is None else self.gamma) * r.mean("g")
         if self.sketch is not None and r:
             r["g"] = mixing.sketch(r["g"], self.sketch)
         return r
 
 
-def gradient_at(client: Client, x: Tensor, batches: Any, sketch: Any) -> dict[str, Tensor]:
-    """The gradient of f_i, on so many minibatches or on all training data; or its sketch."""
+def gradient_at(
+    client: Client, x: Tensor, batches: Any, sketch: Sequence[int] = ()
+) -> dict[str, Tensor]:
+    """The gradient of f_i, on so many minibatches or (None) all training data; or its sketch.
+
+    A sketch's size is a shape and not a number: runs with other sizes cannot be stacked.
+    """
 
     def add(g: Tensor) -> Tensor:
         more: Tensor = g + client.grad(x) / batches
         return more
 
     g = client.full_grad(x) if batches is None else client.repeat(batches, add, x.new_zeros(1, 1))
-    return {"g": g if sketch is None else mixing.sketch(g, sketch)}
+    return {"g": mixing.sketch(g, *sketch) if sketch else g}
 
 
 def visit(client: Client, v: Tensor, weight: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:

@@ -49,7 +49,7 @@ class SubmodelPerm(PermTwoStage, Submodel):
             index, place = self.part(fed, rate, 0, at), torch.isin(due, at)
             r = fed.map(
                 gradient_at, at, variant=Variant(rate), batches=self.gradient_batches,
-                sketch=None, **one_or_each("x", s.x, index),
+                **one_or_each("x", s.x, index),
             )  # fmt: skip
             index = index.expand(len(at), -1)
             rows[place] = rows[place].scatter(1, index, r["g"].expand(index.shape))
