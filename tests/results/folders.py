@@ -57,7 +57,8 @@ def write_run(
             row[f"global_{score}"] = shared and shared[k]
             clients += [
                 {"round": number, "client": str(i), f"personal_{score}": value,
-                 f"local_{score}": None if alone is None else alone[i]}
+                 f"personal_{other}": None, f"local_{score}": None if alone is None else alone[i],
+                 "bytes_up": 1000 * number * (i + 1), "bytes_down": 0}
                 for i, value in enumerate(scores[k])
             ]  # fmt: skip
         metrics.append(row)

@@ -13,7 +13,7 @@ import pytest
 from fedkin.errors import FedkinError
 from fedkin.results.groups import Group, Records
 from fedkin.results.report import write_report
-from fedkin.results.report.maps import capacity_plot, label_histogram, shrunk
+from fedkin.results.report.maps import capacity_cost_plot, capacity_plot, label_histogram, shrunk
 from fedkin.results.report.tables import result_rows
 from fedkin.results.report.words import listed, points, shown
 from fedkin.results.report.write import conclusions, findings
@@ -93,7 +93,8 @@ def test_every_figure_has_its_text_alternative_and_its_files(page: Path) -> None
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len(pd.read_csv(folder / f"{name}.csv"))
     curves = {"accuracy-by-round", "accuracy-by-megabytes", "accuracy-by-seconds"}
-    others = {"clients", "gain-1", "gain-2", "mixing-1", "clusters-1", "capacity", "labels"}
+    others = {"clients", "gain-1", "gain-2", "mixing-1", "clusters-1", "labels"}
+    others |= {"capacity", "capacity-cost"}
     assert names == curves | others
 
 
@@ -197,6 +198,10 @@ def test_capacities_are_averaged_by_rate(comparison: Path) -> None:
     last = clients[clients["round"] == 20]["personal_accuracy"].to_numpy()
     table = drawing.numbers.set_index("rate")["mean"]
     assert table[0.25] == pytest.approx((last[2] + last[5]) / 2)
+    drawing = capacity_cost_plot([group], "accuracy")
+    assert drawing is not None
+    # clients 2 and 5 send 3 and 6 kB in every round
+    assert drawing.numbers.set_index("rate")["megabytes"][0.25] == pytest.approx(0.0045)
 
 
 def test_event_files_hold_the_metrics(comparison: Path) -> None:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from fedkin.results.capacity import accuracy_by_rate_of
 from fedkin.results.groups import Group, Records
 from fedkin.results.inputs import LABELS
 from fedkin.results.report.drawing import (
@@ -26,7 +27,7 @@ from fedkin.results.report.drawing import (
     legend_below,
     series_style,
 )
-from fedkin.results.report.words import listed, shown
+from fedkin.results.report.words import amount, listed, shown
 from fedkin.results.statistics import Score, at_the_end
 from fedkin.results.who import TABLE, like_beside_like, read_mixing
 
@@ -144,6 +145,37 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
              for r in numbers.to_dict("records")]  # fmt: skip
     words = f"Means over clients of each capacity, with standard errors: {listed(parts)}."
     return Drawing("capacity", f"Personal {score} by capacity", words, figure, numbers)
+
+
+def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
+    """The same against what a client of each capacity sends and receives in a round."""
+    rows = [
+        accuracy_by_rate_of(run.path).assign(method=group.label)
+        for group in groups
+        for run in group.runs
+        if (run.path / "rates.csv").is_file()
+    ]
+    if not rows:
+        return None
+    table = pd.concat(rows)
+    table["megabytes"] = table["bytes_per_round"] / table["clients"] / 1e6
+    numbers = table.groupby(["method", "rate"])[["megabytes", score]].mean().reset_index()
+    figure, axes = canvas(3.0)
+    places = {group.label: i for i, group in enumerate(groups)}
+    for label, part in numbers.groupby("method", sort=False):
+        style = series_style(places[str(label)])
+        axes.plot(part["megabytes"], part[score], marker="o", label=label, **style)
+    axes.set(xlabel="MB per client and round", ylabel=f"personal {score}")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(axis="y")
+    if score == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    legend_below(axes)
+    parts = [f"{r['method']} at {r['rate']:g}: {amount(r['megabytes'], 'MB')}"
+             for r in numbers.to_dict("records")]  # fmt: skip
+    words = f"A client's traffic in a round, by its capacity: {listed(parts)}."
+    title = f"Personal {score} by what a client sends"
+    return Drawing("capacity-cost", title, words, figure, numbers)
 
 
 def label_histogram(run: Records) -> Drawing | None:

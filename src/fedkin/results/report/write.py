@@ -15,7 +15,13 @@ from fedkin.results.report import page as html
 from fedkin.results.report import tables
 from fedkin.results.report.curves import distribution, gain_bars, score_curves
 from fedkin.results.report.drawing import Drawing
-from fedkin.results.report.maps import capacity_plot, cluster_map, label_histogram, mixing_map
+from fedkin.results.report.maps import (
+    capacity_cost_plot,
+    capacity_plot,
+    cluster_map,
+    label_histogram,
+    mixing_map,
+)
 from fedkin.results.report.words import seeds, shown, verdict
 from fedkin.results.statistics import (
     Paired,
@@ -136,7 +142,8 @@ def drawings(found: Findings) -> dict[str, list[Drawing]]:
     shown_ = groups[:MOST_OWN_FIGURES]
     inside = [mixing_map(i, g) for i, g in enumerate(shown_)]
     inside += [cluster_map(i, g) for i, g in enumerate(shown_)]
-    inside += [capacity_plot(groups, score), label_histogram(groups[0].runs[0])]
+    inside += [capacity_plot(groups, score), capacity_cost_plot(groups, score)]
+    inside.append(label_histogram(groups[0].runs[0]))
     return {
         "curves": score_curves(groups, score),
         "clients": [distribution(groups, score), *gain_bars(shown_, score)],
