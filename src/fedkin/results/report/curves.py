@@ -18,6 +18,7 @@ from fedkin.results.report.drawing import (
     Drawing,
     canvas,
     legend_below,
+    score_axis,
     series_style,
     wrapped,
 )
@@ -87,12 +88,10 @@ def _curves(
             axes.fill_between(rows[cost], low, high, color=style["color"], alpha=0.16, linewidth=0)
     if alone is not None and cost == "round":
         axes.plot(alone[cost], alone["mean"], color=MUTED, linestyle=(0, (4, 2)), label="alone")
-    axes.grid(axis="y")
-    axes.set(xlabel=COSTS[cost], ylabel=f"personal {score}")
+    score_axis(axes, score)
+    axes.set_xlabel(COSTS[cost])
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    if score == "accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     legend_below(axes)
     most = int(numbers["seeds"].max())
     words = f"Bands are 95 % intervals over {seeds(most)}." if most > 1 else "One seed: no bands."

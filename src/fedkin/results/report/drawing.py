@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 # Figures are drawn in the light colours; in the page each becomes a CSS variable, which has
 # another value in dark mode. So no colour may stand for two things.
@@ -99,6 +100,14 @@ def series_style(number: int) -> dict[str, Any]:
     """A colour, and a dash that changes when the colours come round again."""
     dash = DASHES[number // len(SERIES) % len(DASHES)]
     return {"color": SERIES[number % len(SERIES)], "linestyle": dash}
+
+
+def score_axis(axes: Axes, score: str) -> None:
+    """Personal scores upwards: accuracies in percent."""
+    axes.grid(axis="y")
+    axes.set_ylabel(f"personal {score}")
+    if score == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
 def wrapped(label: str, width: int = 44) -> str:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from fedkin.results.capacity import accuracy_by_rate_of
 from fedkin.results.groups import Group, Records
@@ -25,6 +25,7 @@ from fedkin.results.report.drawing import (
     Drawing,
     canvas,
     legend_below,
+    score_axis,
     series_style,
 )
 from fedkin.results.report.words import amount, listed, shown
@@ -133,13 +134,11 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
             part["rate"], part["mean"], error, marker="o", capsize=3, label=label, **style
         )
     axes.set_xscale("log", base=2)
-    axes.set(xlabel="share of every hidden layer a client carries", ylabel=f"personal {score}")
+    axes.set_xlabel("share of every hidden layer a client carries")
     ticks = sorted(numbers["rate"].unique())
     axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
     axes.minorticks_off()
-    axes.grid(axis="y")
-    if score == "accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    score_axis(axes, score)
     legend_below(axes)
     parts = [f"{r['method']} at {r['rate']:g}: {shown(r['mean'], score)}"
              for r in numbers.to_dict("records")]  # fmt: skip
@@ -165,11 +164,9 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     for label, part in numbers.groupby("method", sort=False):
         style = series_style(places[str(label)])
         axes.plot(part["megabytes"], part[score], marker="o", label=label, **style)
-    axes.set(xlabel="MB per client and round", ylabel=f"personal {score}")
+    axes.set_xlabel("MB per client and round")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.grid(axis="y")
-    if score == "accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    score_axis(axes, score)
     legend_below(axes)
     parts = [f"{r['method']} at {r['rate']:g}: {amount(r['megabytes'], 'MB')}"
              for r in numbers.to_dict("records")]  # fmt: skip
