@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedkin.cli import main
 from fedkin.config import RunConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.site import load_site
@@ -26,6 +27,9 @@ from fedkin.flower.plan import read_serve_config
 from fedkin.flower.post import Terms
 from fedkin.flower.serving import prepare
 from fedkin.training import Trainer
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.flower.faulty_site", "tests.flower.world"])
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 CONFIG = """
@@ -102,49 +106,60 @@ def run_over(
 
 
 class Process:
-    """A `fedkin` command (or a script), its output in a file."""
+    """A real process of its own, forked from one that has torch imported; output in a file."""
 
-    def __init__(self, words: Sequence[object], log: Path, script: Path | None = None) -> None:
-        run = [str(script)] if script else ["-c", "from fedkin.cli import main; main()"]
+    def __init__(self, work: Callable[..., None], words: Sequence[object], log: Path) -> None:
         self.log = log
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, *run, *map(str, words)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=log.parent,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"},
-            )
+        log.touch()
+        self.process = CONTEXT.Process(target=_live, args=(work, [str(w) for w in words], log))
+        self.process.start()
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def says(self, words: str, seconds: float = 90) -> None:
         """Wait until it has said something."""
-        until(lambda: words in self.text() or self.process.poll() is not None, seconds, self.text)
+        until(lambda: words in self.text() or not self.process.is_alive(), seconds, self.text)
         assert words in self.text(), self.text()
 
-    def ends(self, seconds: float = 90) -> int:
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it goes on after {seconds} s:\n{self.text()}") from None
+    def ends(self, seconds: float = 90) -> int | None:
+        """Its exit code, negative for a signal."""
+        self.process.join(seconds)
+        assert not self.process.is_alive(), f"it goes on after {seconds} s:\n{self.text()}"
+        return self.process.exitcode
 
     def kill(self) -> None:
         """Dead at once, and the Flower process it started with it."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         numbers = children.read_text().split() if children.exists() else []
-        for number in [self.process.pid, *map(int, numbers)]:
-            try:
-                os.kill(number, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait()
+        self.process.kill()
+        for number in numbers:
+            with suppress(ProcessLookupError):
+                os.kill(int(number), signal.SIGKILL)
+        self.process.join()
+
+
+def _live(work: Callable[..., None], words: list[str], log: Path) -> None:
+    """What the new process does."""
+    with log.open("ab", buffering=0) as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.chdir(log.parent)
+    try:
+        work(words)
+    finally:
+        sys.stdout.flush()
+
+
+def fedkin(words: list[str]) -> None:
+    """The command as a user starts it."""
+    sys.argv = ["fedkin", *words]
+    main()
 
 
 def site(folder: Path, name: str, data: Path, server: str, *more: object) -> Process:
     words = ["join", "--server", server, "--data", data, "--name", name]
-    return Process([*words, "--home", folder / name, *more], folder / f"{name}.log")
+    return Process(fedkin, [*words, "--home", folder / name, *more], folder / f"{name}.log")
 
 
 def until(true: Callable[[], bool], seconds: float, about: Callable[[], str]) -> None:
@@ -184,7 +199,7 @@ class Recorder:
             threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, socket.create_connection(self.target) as far:
+        with near, socket.create_connection(self.target) as far, suppress(OSError):
             while True:
                 ready, _, _ = select.select([near, far], [], [])
                 for end in ready:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flwr.app import Array, RecordDict
 from flwr.app import Message as FlowerMessage
-from flwr.app import RecordDict
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     PullObjectRequest,
 )
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+    iterate_object_tree,
+)
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid import HttpGrid
 
@@ -50,9 +55,14 @@ class Parcel:
                 self.pieces[self.missing.pop()] = found.object_content
                 self.size += len(found.object_content)
                 if self.size > limit:
-                    self.problem = f"it is larger than the {limit / 1e6:.0f} MB that are allowed"
-                    self.pieces.clear()
+                    self._too_large(limit)
+        if self.problem is None and whole_size(self.pieces) > limit:
+            self._too_large(limit)
         return True
+
+    def _too_large(self, limit: int) -> None:
+        self.problem = f"it is larger than the {limit / 1e6:.0f} MB that are allowed"
+        self.pieces.clear()
 
     def content(self) -> RecordDict:
         """The records of a whole answer."""
@@ -77,6 +87,20 @@ class Parcel:
                 node=grid.node, run_id=grid.run.run_id, message_object_id=self.key
             )
         )
+
+
+def whole_size(pieces: Mapping[str, bytes]) -> int:
+    """Bytes of all arrays put together; an array may name the same piece many times."""
+    total = 0
+    for content in pieces.values():
+        try:
+            kind, children, _ = get_object_head_values_from_object_content(content)
+            if kind == Array.__name__:
+                parts = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+                total += sum(len(pieces[children[part]]) for part in parts)
+        except (ValueError, KeyError, IndexError, TypeError):
+            continue  # whoever unpacks it will say what is wrong
+    return total
 
 
 def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[Parcel]:

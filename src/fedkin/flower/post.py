@@ -242,7 +242,7 @@ class FlowerPost:
             return
         content: Message | str
         try:
-            content = from_records(parcel.content())
+            content = from_records(parcel.content(), self.limit)
         except FedkinError as error:
             content = str(error)
         if sent.exchange is not None:

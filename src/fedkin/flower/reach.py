@@ -87,7 +87,7 @@ def check_key(address: str, authority: Path, key: bytes) -> None:
         )
     except httpx.TransportError:
         return  # it was there a moment ago; connecting will tell
-    if answer.status_code == httpx.codes.FORBIDDEN:
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise FedkinError(
             f"{address} does not know this site's key: its people must make one with "
             "`fedkin certs` and serve with that folder"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from io import BytesIO
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,15 @@ def to_records(facts: Mapping[str, Any], **groups: Mapping[str, Tensor]) -> Reco
     return content
 
 
-def from_records(content: RecordDict) -> Message:
-    """The opposite: all groups' tensors by name, and the facts. Refuses anything else."""
+def from_records(content: RecordDict, limit: float = inf) -> Message:
+    """The opposite: all groups' tensors by name, and the facts. Refuses anything else, and
+    more than `limit` bytes (one array may be there under many names)."""
     try:
         facts = json.loads(str(content.config_records[FACTS]["json"]))
-        tensors = {
-            name: to_tensor(array)
-            for record in content.array_records.values()
-            for name, array in record.items()
-        }
+        arrays = [pair for record in content.array_records.values() for pair in record.items()]
+        if sum(len(array.data) for _, array in arrays) > limit:
+            raise ValueError(f"more than {limit / 1e6:.0f} MB")
+        tensors = {name: to_tensor(array) for name, array in arrays}
     except (KeyError, ValueError, TypeError, EOFError, OSError, MemoryError) as error:
         raise FedkinError(f"the message cannot be read ({type(error).__name__}: {error})") from None
     if not isinstance(facts, dict):

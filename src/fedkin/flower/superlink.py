@@ -52,7 +52,7 @@ class Gate:
         headers = dict(scope["headers"])
         if scope["path"].startswith(FLEET):
             if self.keys is not None and headers.get(KEY_HEADER) not in self.keys:
-                return 403
+                return 401
         elif scope["path"] != HEALTH and not from_here(scope):
             return 403
         length = headers.get(b"content-length")

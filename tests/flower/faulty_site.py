@@ -1,0 +1,42 @@
+"""A site that misbehaves, differently in every round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from torch import Tensor
+
+from fedkin.flower import joining
+from fedkin.flower.records import from_records, to_records
+from fedkin.flower.site import Resident
+
+
+def spoilt(message: Message, site: Resident, huge: int) -> Message:
+    """The right answer, made wrong in a way that depends on the round."""
+    tensors, facts = from_records(message.content)
+    reply, about = site.answer(tensors, facts)
+    number = facts["place"][1] if facts["kind"] == "work" and facts["remember"] else 0
+    wrong: dict[int, dict[str, Tensor]] = {
+        1: {name: torch.full_like(value, torch.nan) for name, value in reply.items()},
+        2: {name: torch.zeros(1, 7) for name in reply},
+        3: {"something else": torch.zeros(1, 1)},
+        4: {name: torch.zeros(1, huge) for name in reply},
+        6: {name: torch.zeros(()) for name in reply},
+    }
+    if number == 5:
+        garbage = RecordDict({"x": ConfigRecord({"json": "{"}), "y": ArrayRecord({})})
+        return Message(garbage, reply_to=message)
+    if number == 7:
+        raise ZeroDivisionError("on purpose")
+    if number == 8:
+        about = {"gradients": -1, "samples": "many", "good": 3}
+    return Message(to_records(about, reply=wrong.get(number, reply)), reply_to=message)
+
+
+def misbehave(words: list[str]) -> None:
+    """Join as this site; the words are server, name, data, home and how much is too much."""
+    server, name, data, home, huge = words
+    joining.reply = lambda message, site: spoilt(message, site, int(huge))
+    joining.join(joining.Joining(server, Resident(name, Path(data), Path(home)), None), print)
