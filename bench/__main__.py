@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench.lockstep import lockstep
 from bench.perm import perm
+from bench.state import state
 from bench.timing import Row, interleaved, seconds
 from bench.workloads import WORKLOADS, Workload
 from fedkin.registry import methods
@@ -70,6 +71,7 @@ def main() -> None:
         "scale": scale,
         "methods": per_method,
         "lockstep": lockstep,
+        "state": state,
         "perm": perm,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())

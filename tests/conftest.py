@@ -1,13 +1,16 @@
 """One core for each test process: tiny problems are many times slower when cores are shared."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
 
+from tests.command import Fedkin, Said
 from tests.forks import Forks
 
 torch.set_num_threads(1)
@@ -19,3 +22,28 @@ def forks() -> Iterator[Forks]:
     server = Forks()
     yield server
     server.close()
+
+
+@pytest.fixture
+def fedkin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Fedkin:
+    """The command in this process, in an empty folder."""
+    from fedkin import cli
+
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("FEDKIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["fedkin", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        found = capsys.readouterr()
+        code = end.value.code
+        return Said(code if isinstance(code, int) else 0, found.out, found.err)
+
+    return run

@@ -199,8 +199,8 @@ def test_training_that_diverges_says_when_and_who_and_keeps_the_last_checkpoint(
     assert ended.code == 3
     assert "Traceback" not in ended.err
     found = re.fullmatch(
-        r"fedkin: training diverged (?:in|by) round (\d+): .* clients .*\(\d.*\).* the checkpoint of "
-        r"round (\d+) is kept in .*\n",
+        r"fedkin: training diverged (?:in|by) round (\d+): .* clients .*\(\d.*\).* the checkpoint "
+        r"of round (\d+) is kept in .*\n",
         ended.err,
     )
     assert found, ended.err

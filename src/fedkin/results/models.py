@@ -15,6 +15,7 @@ from torch import Tensor
 from fedkin.errors import FedkinError
 from fedkin.federation import parts
 from fedkin.layout import Layout
+from fedkin.memory import CHUNK_BYTES
 from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
 from fedkin.variants import Variant
 
@@ -44,7 +45,7 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
             path = work / stacked_name(ask.variant.rate)
             write_tensors(path, {"clients": ask.at, "models": rows}, facts)
             continue
-        models = torch.cat(list(models_of(fed, ask)))
+        models = (model for rows in models_of(fed, ask) for model in rows)
         for client, model in zip(ask.at.tolist(), models, strict=True):
             about = {"client": names[client], "rate": str(ask.variant.rate)}
             write_tensors(work / file_name(client, names[client]), named(layout, model), about)
@@ -57,7 +58,8 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
 
 def models_of(fed: Federation, ask: Ask) -> Iterator[Tensor]:
     """The models a request gives, some rows at a time."""
-    for positions in torch.arange(len(ask.at)).split(64):
+    row_bytes = fed.problem.size * fed.problem.dtype.itemsize
+    for positions in torch.arange(len(ask.at)).split(max(1, CHUNK_BYTES // row_bytes)):
         yield fed.look(ask.rows(positions))["model"]
 
 
