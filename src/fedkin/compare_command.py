@@ -19,7 +19,9 @@ from fedkin.options import parse, places
 from fedkin.registry import get_method
 from fedkin.results.folder import next_folder
 from fedkin.results.listing import result_rows
-from fedkin.screen import console, progress, result_table
+from fedkin.results.report.tables import result_rows as statistics_rows
+from fedkin.results.report.write import conclusions, findings
+from fedkin.screen import console, plain_table, progress, result_table
 from fedkin.training import Progress
 
 
@@ -59,6 +61,8 @@ def finish(parent: Path, entries: Sequence[Entry]) -> None:
     if rows:
         pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
         console.print(result_table(rows))
+    if len({entry.seed for entry in entries}) > 1 and not errors:
+        show_statistics(parent)
     console.print(f"run folder: {parent}")
     for place, error in errors.items():
         if not isinstance(error, FedkinError):
@@ -67,6 +71,18 @@ def finish(parent: Path, entries: Sequence[Entry]) -> None:
     if errors:
         first = next(iter(errors.values()))
         raise SystemExit(first.exit_code if isinstance(first, FedkinError) else 1)
+
+
+def show_statistics(parent: Path) -> None:
+    """Means with 95% intervals over seeds, and what may be concluded from them."""
+    found = findings([parent])
+    rows = statistics_rows(found.summaries, found.chosen, found.score)
+    pd.DataFrame(rows).to_csv(parent / "statistics.csv", index=False)
+    shown = [title for title in rows[0] if not title.startswith(("best round", "global"))]
+    cells = [[row[title] for title in shown] for row in rows]
+    console.print(plain_table(shown, cells, numbers_from=1))
+    for sentence in conclusions(found):
+        console.print(sentence)
 
 
 @contextmanager

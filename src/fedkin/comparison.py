@@ -145,6 +145,7 @@ def _together(
             entry.config.settings(),
             folder,
             lambda lane: meeting.port(number, lane),
+            len(batch),
         )
         if started:
             trainer.resume()

@@ -49,7 +49,8 @@ class Trainer:
 
     With a folder everything worth keeping is written there as it happens, and
     `resume` continues exactly where the last checkpoint stands. `port` gives each lane
-    its engine where several runs share one.
+    its engine where several runs, `sharing` of them, are computed as one: each is then
+    charged its part of the time.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class Trainer:
         settings: Settings | None = None,
         folder: RunFolder | None = None,
         port: Callable[[str], Engine] | None = None,
+        sharing: int = 1,
     ) -> None:
         check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
-        self._port = port
+        self._port, self._sharing = port, sharing
         self.settings = settings or Settings()
         self.round, self.stopping = 0, False
         self.saved_round = 0
@@ -123,7 +125,7 @@ class Trainer:
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
             lane.step(number, last)
-            seconds[name] = time.perf_counter() - start
+            seconds[name] = (time.perf_counter() - start) / self._sharing
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
         fed = self.lanes["method"].fed
         self.metrics.append(metrics_row(number, fed, scores))

@@ -46,8 +46,8 @@ NOT_CHOSEN = (
     "singled out (--validation-fraction 0.2 keeps such data)."
 )
 TOGETHER = (
-    "A comparison computes all runs of a method together: seconds are the time that all of them "
-    "took, not one alone."
+    "A comparison computes all runs of a method together: seconds are each run's equal part of "
+    "the time, less than a run alone would take."
 )
 # methods shown with a figure of their own; the table and the csv files have all
 MOST_OWN_FIGURES = 6
