@@ -82,7 +82,7 @@ def join(
     insecure: Insecure = False,
     home: Annotated[Path | None, typer.Option(help="where this site remembers")] = None,
     device: Annotated[str, typer.Option(help="where torch computes: cpu, cuda, ...")] = "cpu",
-    poll: Annotated[float, typer.Option(help="seconds between looks for messages")] = 0.1,
+    poll: Annotated[float, typer.Option(help="most seconds between looks for messages")] = 0.2,
     stay: Annotated[bool, typer.Option("--stay", help="wait for further runs")] = False,
 ) -> None:
     """Take part in a run with this site's own data, which stay here.

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
+from flwr.common.serde import context_from_proto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import SiteFiles, read_public
@@ -22,9 +31,10 @@ from fedkin.flower.client_app import reply
 from fedkin.flower.processes import Child, free_port, write_private
 from fedkin.flower.reach import check_key, is_loopback, split_address, wait_for_server
 from fedkin.flower.runtime import Place, acquire, heartbeat
+from fedkin.flower.scripts.rest import Rest
 from fedkin.flower.site import Resident
 
-POLL = 0.05
+PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is asked for again
 LINGER = 3.0  # seconds for the last answer to leave
 AGAIN = 2.0  # seconds before a connection that broke is tried again
 
@@ -36,7 +46,7 @@ class Joining:
     server: str
     site: Resident
     keys: SiteFiles | None
-    poll: float = 0.1
+    poll: float = 0.2
     stay: bool = False
 
 
@@ -93,21 +103,20 @@ def start_node(options: Joining, place: Place, home: Path) -> Child:
 
 def attend(place: Place, node: Child, options: Joining, say: Callable[[str], None]) -> bool:
     """Answer messages; True when the experiment is over, False when the connection is."""
-    site, leave_at = options.site, float("inf")
+    site, leave_at, rest = options.site, float("inf"), Rest(0.02, 0.2)
     with place.for_tasks() as tasks:
         while node.exit_code is None:
             if time.monotonic() > leave_at:
                 return True
-            try:
+            task = None
+            with suppress(httpx.HTTPError):  # not yet listening, or ending
                 task = acquire(tasks, TaskType.CLIENT_APP)
-            except httpx.HTTPError:  # not yet listening, or ending
-                time.sleep(POLL)
-                continue
             if task is None:
-                time.sleep(POLL)
+                rest.take()
                 continue
             with place.with_token(task[0]) as client, suppress(httpx.HTTPError):
                 carry_out(client, site)
+            rest.over()
             if site.finished:
                 site.finished = False
                 say(f"finished: the model of '{site.name}' is {site.model_path}")
@@ -115,10 +124,31 @@ def attend(place: Place, node: Child, options: Joining, say: Callable[[str], Non
     return False
 
 
+def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """The message of a task, whose pieces the SuperNode may still be getting."""
+    begun = client.PullTaskInput(PullTaskInputRequest())
+    context = context_from_proto(begun.context)
+    # messages take whom they are from out of here
+    TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
+    TaskIdentity.node_id = context.node_id
+    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+    about = Node(node_id=context.node_id), context.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, *about),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, *about),
+        return_type=Message,
+        initial_backoff=PIECES[0],
+        backoff_cap=PIECES[1],
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message, context
+
+
 def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
     """One message: what Flower's own client app process does, without the process."""
     with heartbeat(client):
-        message, context, _, _ = pull_task_input(client)
+        message, context = pull_message(client)
         status, details = SubStatus.COMPLETED, ""
         try:
             answer = reply(message, site)

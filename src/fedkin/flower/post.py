@@ -17,9 +17,9 @@ from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from fedkin.flower.parcels import Parcel, arrivals
 from fedkin.flower.records import from_records, to_records
+from fedkin.flower.scripts.rest import Rest
 
-POLL = 0.1
-LOOK_ROUND = 0.5  # seconds between looks at who is connected
+LOOK_ROUND = 1.0  # seconds between looks at who is connected
 HELLO_TIME = 30.0  # seconds that a hello may take; then it is said again
 REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
 
@@ -102,7 +102,7 @@ class FlowerPost:
         self._sent: dict[str, Sent] = {}
         self._parcels: dict[str, Parcel] = {}
         self._exchange = Exchange(0, ())
-        self._looked = 0.0
+        self._looked, self._rest = 0.0, Rest(0.03, 0.2)
 
     # the sites ------------------------------------------------------------------------------
 
@@ -234,8 +234,10 @@ class FlowerPost:
                 opened += 1
                 self._open(sent, parcel, stale)
                 parcel.discard(self.grid)
-        if not opened:
-            time.sleep(POLL)
+        if opened:
+            self._rest.over()
+        else:
+            self._rest.take()
 
     def _open(self, sent: Sent, parcel: Parcel, stale: bool) -> None:
         if stale:

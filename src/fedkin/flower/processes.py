@@ -13,7 +13,7 @@ from typing import IO
 
 from fedkin.errors import FedkinError
 
-HERE = Path(__file__).parent
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 def free_port() -> int:
@@ -26,15 +26,14 @@ def free_port() -> int:
 class Child:
     """A Flower process of ours, with its output in a log file.
 
-    `script` is one of the files beside this one. It runs without fedkin (and so torch) and
-    without this folder among those that modules are looked for in.
+    `script` is one of those in the folder beside this file.
     """
 
     def __init__(self, script: str, words: Sequence[object], home: Path, log: Path) -> None:
         self.log = log
         self._file: IO[bytes] = log.open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(HERE / script), str(os.getpid()), *map(str, words)],
+            [sys.executable, str(SCRIPTS / script), str(os.getpid()), *map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,

@@ -5,7 +5,7 @@ Flower serves three APIs on one port: Fleet (for sites, protected by their keys)
 from this machine get through to the last two; to the first, where a file of keys is given,
 only those of a site whose key is in it. No request may bring more than `most` bytes.
 
-Run as `python -P superlink.py PARENT MOST KEYS ...` with flower-superlink's own arguments (KEYS
+Run as `python superlink.py PARENT MOST KEYS ...` with flower-superlink's own arguments (KEYS
 is the file, or `-`); it ends with the process PARENT.
 """
 

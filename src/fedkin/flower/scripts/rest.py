@@ -1,0 +1,24 @@
+"""Pauses between looks for something new."""
+
+from __future__ import annotations
+
+import time
+
+
+class Rest:
+    """The longer nothing has happened, the longer the pause: a tenth of that time.
+
+    So what does happen is seen soon, and waiting costs little.
+    """
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self.shortest, self.longest = shortest, longest
+        self._since = time.monotonic()
+
+    def over(self) -> None:
+        """Something has happened."""
+        self._since = time.monotonic()
+
+    def take(self) -> None:
+        idle = time.monotonic() - self._since
+        time.sleep(min(self.longest, max(self.shortest, idle / 10)))

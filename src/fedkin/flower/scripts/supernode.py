@@ -1,0 +1,58 @@
+"""`flower-supernode` that looks for messages more often than every three seconds.
+
+Run as `python supernode.py PARENT POLL ...` with flower-supernode's own arguments; it looks
+at most every POLL seconds and ends with the process PARENT.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from flwr.supercore.app_utils import start_parent_process_monitor
+from flwr.supernode.cli import flower_supernode
+from rest import Rest  # type: ignore[import-not-found]
+
+SHORTEST = 0.02
+
+
+class Brisk:
+    """The module `time` for the SuperNode's loop, with shorter sleeps.
+
+    It sleeps for seconds between looks for messages, and for less than one while it waits
+    for the answer to a message it has got.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self.rest = Rest(SHORTEST, longest)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def sleep(self, seconds: float) -> None:
+        if seconds < 1:
+            self.rest.over()
+            time.sleep(SHORTEST)
+        else:
+            self.rest.take()
+
+
+def be_brisk(longest: float) -> None:
+    """Shorten the SuperNode's pauses: between looks, and for pieces of a message to come."""
+    loop: Any = sys.modules["flwr.supernode.start_client_internal"]
+    loop.time = Brisk(longest)
+    loop.pull_objects = partial(loop.pull_objects, initial_backoff=SHORTEST, backoff_cap=longest)
+
+
+def main() -> None:
+    _, parent, poll, *arguments = sys.argv
+    start_parent_process_monitor(int(parent))
+    be_brisk(float(poll))
+    sys.argv = ["flower-supernode", *arguments]
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()
