@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 import torch
-from tests.helpers import blobs, federation, personal_models, run
 from torch import Tensor
 
 from fedkin.engines import Wire
@@ -19,6 +18,7 @@ from fedkin.problem import Problem
 from fedkin.registry import get_method, methods
 from fedkin.results.folder import RunFolder
 from fedkin.training import Settings, Trainer
+from tests.helpers import blobs, federation, personal_models, run
 
 SHAPES = {"logistic": (5,), "mlp:8": (5,), "cnn:2,3,8": (1, 8, 8)}
 every_method = pytest.mark.parametrize("name", list(methods()))

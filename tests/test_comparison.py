@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedkin.comparison import batches, execute, load_plan, plan, save_plan
 from fedkin.compare_command import compare
+from fedkin.comparison import batches, execute, load_plan, plan, save_plan
 from fedkin.config import make_config
 from fedkin.errors import FedkinError
 from fedkin.training import Trainer
