@@ -1,0 +1,80 @@
+"""Sites and server killed in the middle of a round: the run ends, and ends the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from fedkin.flower.plan import Plan
+from fedkin.flower.processes import free_port
+from fedkin.flower.store import Store
+from fedkin.tensors import read_tensors
+from tests.flower.world import (
+    NAMES,
+    Process,
+    all_ended,
+    embedded,
+    fedkin,
+    site,
+    until,
+    write_config,
+    write_data,
+)
+
+ROUNDS = 10
+
+
+def rounds_done(run: Path) -> int:
+    path = run / "metrics.csv"
+    return path.read_text().count("\n") - 1 if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
+    files = write_data(tmp_path)
+    config = write_config(tmp_path, "scaffold", ROUNDS, lr=0.02, local_steps=1500)
+    run, port = tmp_path / "run", free_port()
+    address = f"127.0.0.1:{port}"
+    begin = ["serve", config, "--clients", 3, "--out", run, "--port", port, "--timeout", 100]
+    with all_ended() as processes:
+        server = Process(fedkin, begin, tmp_path / "server.log")
+        processes.append(server)
+        sites = {name: site(tmp_path, name, files[name], address) for name in NAMES}
+        processes += sites.values()
+
+        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        sites["clinic-b"].kill()
+        again = site(tmp_path, "clinic-b", files["clinic-b"], address)
+        processes.append(again)
+
+        until(lambda: rounds_done(run) >= 5, 120, server.text)
+        server.kill()
+        done = rounds_done(run)
+        assert done < ROUNDS
+        resumed = Process(
+            fedkin, ["serve", "--resume", run, "--port", port], tmp_path / "resumed.log"
+        )
+        processes.append(resumed)
+        assert resumed.ends(200) == 0, resumed.text()
+        for process in (sites["clinic-a"], again, sites["clinic-c"]):
+            assert process.ends(60) == 0, process.text()
+
+    plan = Plan.read(run)
+    assert plan.starts == 2
+    for name in NAMES:
+        store = Store(tmp_path / name / "memory" / plan.experiment / "method")
+        assert store.now().advances == ROUNDS
+        assert store.now().place.round == ROUNDS
+    here = embedded(config, files)
+    metrics = pd.read_csv(run / "metrics.csv")
+    assert metrics["round"].tolist() == list(range(1, ROUNDS + 1))
+    accuracy = metrics["personal_accuracy"].iloc[-1]
+    assert accuracy == pytest.approx(here.metrics[-1]["personal_accuracy"], abs=0.01)
+    # nobody was lost for good, so not only the accuracy but every number is the same
+    model = read_tensors(run / "models" / "global.safetensors")
+    layout, x = here.problem.layout, here.lanes["method"].state.x
+    flat = layout.join({name: value[None] for name, value in model.items()})[0]
+    torch.testing.assert_close(flat, x, rtol=1e-4, atol=1e-4)
