@@ -16,6 +16,7 @@ LISTED = {
     "pfedkm": {"table 2", *(f"figure {n}" for n in range(1, 6))},
     "submodel": {"figure 1-4", "table 1", "table 2", "table 4", "table 5-8",
                  "experiment stability"},
+    "unified": {f"figure {n}" for n in range(1, 9)},
     "feddeper": {"table 1", "figure 1", "figure 3", "figure 4-6", "figure 7"},
 }  # fmt: skip
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Federation
@@ -25,7 +26,7 @@ class LSGD(Unified, LocalWork):
     Lost clients are left out of the mean.
     """
 
-    local_steps: Count = 5
+    local_steps: Annotated[Count, Doc("tau, local steps in a round")] = 5
 
     def advance(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Federation
-from fedkin.methods.base import State
+from fedkin.methods.base import Positive, State
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.unified import Coordinate, step_sizes
 from fedkin.registry import register
@@ -26,7 +27,7 @@ class SCD(Coordinate):
     clients are left out of the mean and stand still.
     """
 
-    eta: float | None = None
+    eta: Annotated[Positive | None, Doc("size of a step")] = None
 
     def advance(self, fed: Federation, s: State) -> None:
         p_w = self.chance(s, 1)
@@ -50,7 +51,7 @@ class ASCD(Coordinate):
     stand still.
     """
 
-    eta: float | None = None
+    eta: Annotated[Positive | None, Doc("size of a step")] = None
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Federation
-from fedkin.methods.base import State
+from fedkin.methods.base import Chance, Positive, State
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.scd import momentum, move
 from fedkin.methods.unified import Coordinate, drift, step_sizes
@@ -39,8 +40,8 @@ class SVRCD(Coordinate):
     all clients' own, so estimates stay unbiased.
     """
 
-    eta: float | None = None
-    rho: float | None = None
+    eta: Annotated[Positive | None, Doc("size of a step")] = None
+    rho: Annotated[Chance | None, Doc("chance of a new snapshot")] = None
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)

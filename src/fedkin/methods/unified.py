@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.errors import FedkinError
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import Method, NotNegative, Positive, Share, State
+from fedkin.methods.base import Chance, CountOrZero, Method, NotNegative, Positive, State
 from fedkin.methods.own_objective import OwnObjective
 from fedkin.objectives import Constants, Settings, constants, get_objective
 
@@ -27,15 +28,15 @@ class Unified(Method):
     `record_every` rounds (0: never).
     """
 
-    objective: str = "mx2"
-    lam: NotNegative = 1.0
-    relax: float = 1.0
-    alpha: float = 0.1
-    rescale: bool = True
-    shared_parts: str = ""
-    own_parts: str = ""
-    beta_only: bool = False
-    record_every: int = 0
+    objective: Annotated[str, Doc("what is minimised, by its name in fedkin.objectives")] = "mx2"
+    lam: Annotated[NotNegative, Doc("how strongly own models are drawn to the shared one")] = 1.0
+    relax: Annotated[NotNegative, Doc("Lambda, the weight of the shared model's own loss")] = 1.0
+    alpha: Annotated[NotNegative, Doc("share of w in APFL2's mix; step of MAML")] = 0.1
+    rescale: Annotated[bool, Doc("whether objectives see w/sqrt(M)")] = True
+    shared_parts: Annotated[str, Doc("shared parts of the model, as in 0.,2.weight or 0:10")] = ""
+    own_parts: Annotated[str, Doc("own parts of the model, of objective residual")] = ""
+    beta_only: Annotated[bool, Doc("whether clients use beta alone")] = False
+    record_every: Annotated[CountOrZero, Doc("rounds between records of F, 0 for none")] = 0
 
     def __post_init__(self) -> None:
         get_objective(self.objective)
@@ -93,12 +94,12 @@ class Coordinate(Unified):
     part of the same call.
     """
 
-    p_w: Share | None = None
-    smooth: Positive | None = None
-    convex: NotNegative | None = None
-    mu: Positive | None = None
-    L_w: NotNegative | None = None
-    L_beta: NotNegative | None = None
+    p_w: Annotated[Chance | None, Doc("chance of a step on w")] = None
+    smooth: Annotated[Positive | None, Doc("L', smoothness of a sample's loss")] = None
+    convex: Annotated[NotNegative | None, Doc("mu', strong convexity of clients' losses")] = None
+    mu: Annotated[Positive | None, Doc("strong convexity of F")] = None
+    L_w: Annotated[NotNegative | None, Doc("smoothness of F in w")] = None
+    L_beta: Annotated[NotNegative | None, Doc("smoothness of F in beta")] = None
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)
