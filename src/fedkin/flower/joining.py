@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,10 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    pull_and_inflate_object_from_tree,
+)
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
@@ -68,24 +71,38 @@ def join(options: Joining, say: Callable[[str], None]) -> None:
     wait_for_server(options.server, authority, say)
     if options.keys:
         check_key(options.server, options.keys.authority, read_public(options.keys.public))
+    say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    told = False
+    while not attend(options, say):
+        if not told:
+            say("the connection broke off; trying again until the server takes it")
+            told = True
+        time.sleep(AGAIN)
+        wait_for_server(options.server, authority, say)
+
+
+def attend(options: Joining, say: Callable[[str], None]) -> bool:
+    """Answer messages; True when the experiment is over, False when the connection is."""
     home = options.site.home / "flower"
     home.mkdir(exist_ok=True)
-    secret = home / "secret"
-    write_private(secret, secrets.token_bytes(32))
-    place = Place(f"127.0.0.1:{free_port()}", secret)
+    place = Place(f"127.0.0.1:{free_port()}", home / "secret")
+    write_private(place.secret, secrets.token_bytes(32))
     node = start_node(options, place, home)
-    say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    site, leave_at, rest = options.site, inf, Rest(0.02, 0.2)
     try:
-        while True:
-            if attend(place, node, options, say):
-                return
-            node.stop()
-            say(f"the connection broke off ({node.log} tells more); trying again")
-            time.sleep(AGAIN)
-            wait_for_server(options.server, authority, say)
-            node = start_node(options, place, home)
+        with place.for_tasks() as tasks:
+            while node.exit_code is None and time.monotonic() < leave_at:
+                if not attend_once(place, tasks, site):
+                    rest.take()
+                    continue
+                rest.over()
+                if site.finished:
+                    site.finished = False
+                    say(f"finished: the model of '{site.name}' is {site.model_path}")
+                    leave_at = inf if options.stay else time.monotonic() + LINGER
     finally:
         node.stop()
+    return leave_at < inf
 
 
 def start_node(options: Joining, place: Place, home: Path) -> Child:
@@ -101,27 +118,17 @@ def start_node(options: Joining, place: Place, home: Path) -> Child:
     return Child("supernode.py", words, home, home / "supernode.log")
 
 
-def attend(place: Place, node: Child, options: Joining, say: Callable[[str], None]) -> bool:
-    """Answer messages; True when the experiment is over, False when the connection is."""
-    site, leave_at, rest = options.site, float("inf"), Rest(0.02, 0.2)
-    with place.for_tasks() as tasks:
-        while node.exit_code is None:
-            if time.monotonic() > leave_at:
-                return True
-            task = None
-            with suppress(httpx.HTTPError):  # not yet listening, or ending
-                task = acquire(tasks, TaskType.CLIENT_APP)
-            if task is None:
-                rest.take()
-                continue
-            with place.with_token(task[0]) as client, suppress(httpx.HTTPError):
+def attend_once(place: Place, tasks: RuntimeHttpClient, site: Resident) -> bool:
+    """Answer the message that waits, if there is one. What goes wrong with Flower goes wrong
+    with this message only: the server will do without it, or ask again."""
+    try:
+        task = acquire(tasks, TaskType.CLIENT_APP)
+        if task is not None:
+            with place.with_token(task[0]) as client:
                 carry_out(client, site)
-            rest.over()
-            if site.finished:
-                site.finished = False
-                say(f"finished: the model of '{site.name}' is {site.model_path}")
-                leave_at = leave_at if options.stay else time.monotonic() + LINGER
-    return False
+        return task is not None
+    except (httpx.HTTPError, ObjectPullError, IndexError):  # not yet listening, or ending
+        return False
 
 
 def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
