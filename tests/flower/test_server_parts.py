@@ -1,0 +1,267 @@
+"""Who may take part, who may come in, how long a request waits: the server's rules alone."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+from fedkin import __version__
+from fedkin.data.site import Agreement
+from fedkin.engines.flower import Letter
+from fedkin.engines.wire import Message
+from fedkin.errors import FedkinError
+from fedkin.flower.certificates import ServerFiles, SiteFiles, make_certificates, read_public
+from fedkin.flower.joining import keys_for
+from fedkin.flower.plan import Plan
+from fedkin.flower.post import Card, FlowerPost, Terms
+from fedkin.flower.scripts.superlink import Gate
+from fedkin.flower.serving import Serving
+
+# certificates -----------------------------------------------------------------------------
+
+
+def test_certificates_are_made_once_and_fit_together(tmp_path: Path):
+    folder = tmp_path / "certs"
+    assert len(make_certificates(folder, ["server.example.org", "10.1.2.3"], ["a", "b"])) == 4
+    keys = {name: (folder / "sites" / name / "site.key").read_bytes() for name in "ab"}
+    made = make_certificates(folder, [], ["a", "b", "c"])
+    assert len(made) == 1
+    assert "'c'" in made[0]
+    assert keys == {name: (folder / "sites" / name / "site.key").read_bytes() for name in "ab"}
+    server = ServerFiles.of(folder)
+    assert list(server.sites) == ["a", "b", "c"]
+    certificate = x509.load_pem_x509_certificate(server.certificate.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["server.example.org", "localhost"]
+    addresses = [str(ip) for ip in names.get_values_for_type(x509.IPAddress)]
+    assert addresses == ["10.1.2.3", "127.0.0.1"]
+    certificate.verify_directly_issued_by(
+        x509.load_pem_x509_certificate(server.authority.read_bytes())
+    )
+    ssl.create_default_context(cafile=str(server.authority))
+    site = SiteFiles.of(folder / "sites" / "a")
+    private = load_ssh_private_key(site.key.read_bytes(), None)
+    assert b"BEGIN PUBLIC KEY" in read_public(site.public)
+    assert private.public_key()
+    for secret in (site.key, server.key, folder / "authority.key"):
+        assert secret.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "", "-x"])
+def test_a_sites_name_must_be_plain(tmp_path: Path, name: str):
+    with pytest.raises(FedkinError, match="cannot be a site's name"):
+        make_certificates(tmp_path, [], [name])
+
+
+@pytest.mark.parametrize(("host", "needs"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_over_a_network_nothing_goes_without_certificates(host: str, needs: bool):
+    for keys in (Serving(host=host).keys, lambda: keys_for(f"{host}:8000", None, False)):
+        if needs:
+            with pytest.raises(FedkinError, match="--certs"):
+                keys()
+        else:
+            assert keys() is None
+    assert Serving(host=host, insecure=True).keys() is None
+    assert keys_for(f"{host}:8000", None, True) is None
+
+
+# the gate ---------------------------------------------------------------------------------
+
+
+def request(
+    path: str, peer: str = "10.0.0.9", key: bytes = b"known", **changes: Any
+) -> dict[str, Any]:
+    headers = [(b"content-length", b"10"), (b"flwr-public-key", key)]
+    return {
+        "type": "http", "method": "POST", "path": path, "headers": headers,
+        "client": (peer, 5), "server": ("10.0.0.1", 8000), **changes,
+    }  # fmt: skip
+
+
+async def nobody(*_: Any) -> None:
+    raise AssertionError
+
+
+GATE = Gate(nobody, most=100, keys=frozenset({b"known"}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (request("/v1/fleet/pull-messages"), 0),
+        (request("/v1/fleet/activate-node", key=b"strange"), 401),
+        (request("/v1/fleet/activate-node", headers=[(b"content-length", b"1")]), 401),
+        (request("/health", method="GET", headers=[]), 0),
+        (request("/healthy", method="GET", headers=[]), 403),
+        (request("/v1/control/register-node"), 403),
+        (request("/v1/runtime/acquire-task"), 403),
+        (request("/docs", method="GET"), 403),
+        (request("/v1/control/start-run", peer="127.0.0.1"), 0),
+        (request("/v1/control/start-run", peer="10.0.0.1"), 0),
+        (request("/v1/control/start-run", client=None), 403),
+        (request("/v1/fleet/push-object", headers=[(b"content-length", b"101"),
+                                                    (b"flwr-public-key", b"known")]), 413),
+        (request("/v1/fleet/push-object", headers=[(b"content-length", b"-1"),
+                                                    (b"flwr-public-key", b"known")]), 413),
+        (request("/v1/fleet/push-object", headers=[(b"flwr-public-key", b"known")]), 411),
+    ],
+)  # fmt: skip
+def test_the_gate_lets_sites_reach_the_fleet_api_only(asked: dict[str, Any], status: int):
+    assert GATE.refusal(asked) == status
+
+
+def test_without_keys_the_gate_asks_for_none():
+    assert Gate(nobody, most=100, keys=None).refusal(request("/v1/fleet/x", key=b"strange")) == 0
+
+
+# the plan ---------------------------------------------------------------------------------
+
+
+def card(name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name, "identity": name, "fedkin": __version__, "train": 5, "test": 2,
+        "validation": None, "shape": [4], "target": [], "num_classes": 3, "parameters": 15,
+        **changes,
+    }  # fmt: skip
+
+
+def plan() -> Plan:
+    return Plan.new("run", 2, Agreement(classes=3), Terms())
+
+
+def test_a_plan_survives_its_file(tmp_path: Path):
+    known = {name: Card(card(name), 1) for name in "cab"}
+    settled = plan().settled(known)
+    assert settled.names == ("a", "b")
+    settled.write(tmp_path)
+    assert Plan.read(tmp_path) == settled
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (card("b", shape=[5]), "its shape is"),
+        (card("b", num_classes=2), "its num_classes is 2, and not 3"),
+        (card("b", fedkin="0.0.1"), "its fedkin is 0.0.1"),
+        (card("b", train=0), "number of train examples"),
+        (card("b", train="many"), "number of train examples"),
+        (card("b", test=-1), "number of test examples"),
+    ],
+)
+def test_sites_must_fit_together(facts: dict[str, Any], words: str):
+    with pytest.raises(FedkinError, match=words):
+        plan().admit(facts, {"a": Card(card("a"), 1)})
+
+
+def test_once_begun_a_run_keeps_its_sites():
+    settled = plan().settled({name: Card(card(name), 1) for name in "ab"})
+    settled.admit(card("b"), {})
+    with pytest.raises(FedkinError, match="this run has begun with a, b"):
+        settled.admit(card("c"), {})
+    with pytest.raises(FedkinError, match="its train is 6, and not 5"):
+        settled.admit(card("b", train=6), {})
+
+
+def test_the_server_knows_sizes_and_no_samples():
+    data = plan().settled({n: Card(card(n, train=t), 1) for n, t in (("a", 5), ("b", 9))}).data()
+    assert data.train.sizes.tolist() == [5, 9]
+    assert not data.train.here
+    assert len(data.train.x) == 2
+    assert data.train.x.eq(0).all()
+
+
+# waiting ----------------------------------------------------------------------------------
+
+
+class Scripted(FlowerPost):
+    """A post whose every turn is told beforehand."""
+
+    def __init__(self, sites: str, terms: Terms, *turns: Callable[[Scripted], None]) -> None:
+        self.said: list[str] = []
+        super().__init__(None, {}, lambda facts: None, terms, 0, self.said.append)  # type: ignore[arg-type]
+        self.cards = {name: Card(card(name), ord(name)) for name in sites}
+        self.turns, self.sent = list(turns), list[int]()
+
+    def _send(self, parcels: list[Any], marks: list[Any]) -> None:
+        self.sent += [mark.node for mark in marks]
+
+    def _turn(self) -> None:
+        if self.turns:
+            self.turns.pop(0)(self)
+
+
+def answer(*positions: int) -> Callable[[Scripted], None]:
+    def turn(post: Scripted) -> None:
+        for i in positions:
+            post._exchange.answers[i] = ({}, {"from": i})
+
+    return turn
+
+
+def returns(name: str, node: int) -> Callable[[Scripted], None]:
+    return lambda post: post._meet(node, ({}, card(name)))
+
+
+def exchange(post: Scripted, sites: str) -> dict[int, Message | str]:
+    return post.exchange([Letter(name, {}, {}, {}) for name in sites])
+
+
+def test_a_request_waits_for_the_agreed_share():
+    post = Scripted("abcde", Terms(0.8, 60), answer(1, 2), answer(0), answer(4), answer(3))
+    assert set(exchange(post, "abcde")) == {0, 1, 2, 4}
+    assert len(post.turns) == 1
+
+
+def test_a_silent_site_is_left_out_until_it_is_heard_of_again():
+    post = Scripted("abc", Terms(1.0, 0.05), answer(0, 1))
+    assert set(exchange(post, "abc")) == {0, 1}
+    assert "site 'c' did not answer within 0.05 seconds" in post.said[0]
+    post.turns = [answer(0, 1)]
+    assert set(exchange(post, "abc")) == {0, 1}  # at once: nobody waits for c
+    assert len(post.said) == 1
+    post.turns = [answer(0, 1), answer(2)]
+    post.cards["c"] = Card(card("c"), 9)
+    assert set(exchange(post, "abc")) == {0, 1, 2}
+
+
+def test_a_site_that_comes_back_gets_its_letter_again():
+    post = Scripted("ab", Terms(1.0, 60), answer(0), returns("b", 77), answer(1))
+    assert set(exchange(post, "ab")) == {0, 1}
+    assert post.sent == [ord("a"), ord("b"), 77]
+
+
+def test_those_not_in_reach_are_lost_without_waiting():
+    post = Scripted("ab", Terms(1.0, 60))
+    assert exchange(post, "c") == {}
+
+
+def test_with_nobody_in_reach_the_run_waits():
+    post = Scripted("", Terms(1.0, 0.02), *[lambda post: None] * 3, returns("a", 5), answer(0))
+    assert set(exchange(post, "a")) == {0}
+    assert post.sent == [5]
+
+
+def test_a_request_to_nobody_is_over_at_once():
+    assert exchange(Scripted("a", Terms()), "") == {}
+
+
+@pytest.mark.parametrize("terms", [{"wait": 0}, {"wait": 1.1}, {"timeout": 0}])
+def test_impossible_terms_are_refused(terms: dict[str, float]):
+    with pytest.raises(FedkinError, match="must be above 0"):
+        Terms(**terms)
+
+
+# imports ----------------------------------------------------------------------------------
+
+
+def test_fedkin_does_not_import_flower():
+    code = "import fedkin, fedkin.cli, sys; sys.exit('flwr' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
