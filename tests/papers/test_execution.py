@@ -11,6 +11,7 @@ from fedkin.commands import complete
 from fedkin.errors import FedkinError
 from fedkin.papers.execution import MissingDataError, StoppedError, plan, run
 from fedkin.papers.item import Line, Panel, StandIn
+from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import outcome
 from tests.papers.helpers import LINES, RUN, item, panel
 
@@ -96,6 +97,22 @@ def test_personal_models_and_checkpoints_are_dropped_once_measured(tmp_path):
         assert [path.name for path in (folder / "models").iterdir()] == kept
         assert not (folder / "checkpoint").exists()
         assert (folder / "metrics.csv").exists()
+
+
+def test_what_is_read_off_models_is_written_down_before_they_are_dropped(tmp_path):
+    def count(run):
+        return float(len(list((run.path / "models").glob("*.safetensors"))))
+
+    once = Measure("models", "number of models", count, once=True)
+    what = item(measures=(once,), claims=(), pictures=())
+    _, found = go(what, tmp_path, seeds=1)
+    expected = {
+        ("digits", "FedAvg", "models"): {0: 5.0},
+        ("digits", "pFedKM K=2", "models"): {0: 4.0},
+    }
+    assert found.values == expected
+    _, found = go(what, tmp_path, seeds=2)
+    assert found.values == {key: {0: n[0], 1: n[0]} for key, n in expected.items()}
 
 
 def test_a_line_that_diverges_is_told_and_does_not_stop_the_others(tmp_path):

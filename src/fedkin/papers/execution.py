@@ -19,11 +19,14 @@ from fedkin.data import ClientData
 from fedkin.data.places import roots
 from fedkin.errors import DivergedError, FedkinError, unknown
 from fedkin.papers.item import Item, Line, Panel, Scale, slug
+from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
 from fedkin.results.groups import Records
 from fedkin.tensors import write_text
 
 Describe = Callable[[RunConfig, ClientData], str]
+# in a run's folder: what was read off its models
+NOTES = "measures.json"
 
 
 class MissingDataError(FedkinError):
@@ -203,11 +206,24 @@ def _measure(job: Job, panel: Panel, diverged: set[Path]) -> list[dict[str, Any]
     for line, entry in panel.runs(job.seeds):
         path = entry.folder(job.parent)
         for measure in job.item.measures:
-            value = float("nan") if path in diverged else measure.of(Records(path))
+            value = float("nan") if path in diverged else _read_off(measure, path)
             if value is not None:
                 rows.append({"panel": panel.name, "line": line.label, "seed": entry.seed,
                              "measure": measure.name, "value": value})  # fmt: skip
     return rows
+
+
+def _read_off(measure: Measure, path: Path) -> float | None:
+    """A run's measure; from its notes, if it is one that is read off once."""
+    if not measure.once:
+        return measure.of(Records(path))
+    place = path / NOTES
+    notes: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
+    if measure.title not in notes:
+        notes[measure.title] = measure.of(Records(path))
+        write_text(place, json.dumps(notes, indent=1))
+    value: float | None = notes[measure.title]
+    return value
 
 
 def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:

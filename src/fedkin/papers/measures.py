@@ -25,12 +25,16 @@ MOST_EXAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run (None where the run has none), its column's title and its format."""
+    """A number of a run (None where the run has none), its column's title and its format.
+
+    `once`: it needs models or data, so it is read off when the run ends and written down.
+    """
 
     name: str
     title: str
     of: Callable[[Records], float | None]
     form: str = ".2f"
+    once: bool = False
 
     def shown(self, value: float) -> str:
         return "diverged" if value != value else f"{value:{self.form}}"
@@ -115,7 +119,9 @@ TOTAL_SECONDS = Measure(
     "total", "seconds in all", lambda run: float(run.timing["seconds"].sum()), ".3g"
 )
 RATE = mean_of("rate", "rate", "mean rate of the models sent", ".4f")
-BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f")
+BYTES_SHARE = Measure(
+    "bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f", once=True
+)
 
 
 # the global model on all clients' data together ---------------------------------------------
@@ -123,7 +129,7 @@ BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_
 
 def pooled(name: str, title: str, form: str = ".4f") -> Measure:
     """A score of the global model on clients' pooled examples; see `pooled_scores`."""
-    return Measure(name, title, lambda run: pooled_scores(run.path)[name], form)
+    return Measure(name, title, lambda run: pooled_scores(run.path)[name], form, once=True)
 
 
 @lru_cache(maxsize=64)

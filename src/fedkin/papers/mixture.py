@@ -92,4 +92,6 @@ def _gap(run: Records) -> float | None:
     return (value_and_slope(problem, betas, w, lam)[0] - best) / (first - best)
 
 
-GAP = Measure("gap", "F above its optimum, as a share of F at zero above it", _gap, ".2e")
+GAP = Measure(
+    "gap", "F above its optimum, as a share of F at zero above it", _gap, ".2e", once=True
+)
