@@ -82,6 +82,17 @@ def test_with_noise_the_plain_ones_stop_at_a_floor_that_falls_with_the_step(
     assert floors[1] < 0.1
 
 
+@pytest.mark.parametrize("cls", [SVRCD, ASVRCD])
+def test_as_printed_the_variance_is_not_reduced(cls: type[SVRCD]) -> None:
+    truth = easy("mx2")
+    floors = []
+    for corrected in (True, False):
+        method = cls(**truth.settings(), corrected=corrected)
+        found = errors(method, federation(truth.problem), truth, 300, 10)
+        floors.append(sum(found[20:]) / 10)
+    assert floors[0] < 1e-3 * floors[1]
+
+
 def test_unsampled_clients_do_not_bias_the_variance_reduced_ones() -> None:
     truth = easy("mx2")
     fed = federation(truth.problem, fraction=0.67)

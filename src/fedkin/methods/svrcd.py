@@ -42,6 +42,7 @@ class SVRCD(Coordinate):
 
     eta: Annotated[Positive | None, Doc("size of a step")] = None
     rho: Annotated[Chance | None, Doc("chance of a new snapshot")] = None
+    corrected: Annotated[bool, Doc("false: without - grad_b f_j(v), as was printed")] = True
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)
@@ -84,7 +85,7 @@ class SVRCD(Coordinate):
         before = self.follow(s, steps - 1, t)[0] if steps else s.before
         mean = fed.mean(
             take_snapshot, at=fed.sample(), shared=self.sent(s) | {"before": before}, steps=steps,
-            share=1 / fed.size, **t, **self.settings(fed),
+            share=1 / fed.size, corrected=self.corrected, **t, **self.settings(fed),
         )  # fmt: skip
         if not mean.answered:
             return
@@ -199,7 +200,7 @@ def take_estimate(
 
 def take_snapshot(
     client: Client, y: Tensor, g: Tensor, before: Tensor, steps: Any, share: Any,
-    z: Tensor | None = None, **hyper: Any,
+    z: Tensor | None = None, corrected: bool = True, **hyper: Any,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Beta steps, then v <- y as it was before the last of them, and the gradient there."""
     walk = Walk(client, y, z, g, hyper)
@@ -207,5 +208,5 @@ def take_snapshot(
     v = walk.beside(before, walk.before)
     by_w, by_beta = walk.f.grads(*walk.split(v))
     old = client.recall("g_w", torch.zeros_like(y))
-    walk.keep(v=v, g=share * by_beta, g_w=by_w, taken=torch.ones_like(walk.taken))
+    walk.keep(v=v, g=share * by_beta, g_w=by_w, taken=torch.full_like(walk.taken, corrected))
     return {"dg": by_w - old}
