@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fedkin.engines.wire import Message, block, requests
 from fedkin.errors import FedkinError
-from fedkin.federation import Ask, Block, Replies
+from fedkin.federation import Ask, Block
 from fedkin.memory import Memory
+from fedkin.replies import Replies
 
 Shape = tuple[tuple[str, torch.dtype, torch.Size], ...]
 

@@ -12,10 +12,11 @@ from typing_extensions import Doc
 
 from fedkin import mixing, shuffling
 from fedkin.client import Client
-from fedkin.federation import Asks, Federation, Replies, Step
+from fedkin.federation import Asks, Federation, Step
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd, use
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
+from fedkin.replies import Replies
 
 
 @register("perm-two-stage")

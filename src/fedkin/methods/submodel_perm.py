@@ -10,11 +10,12 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin import mixing
-from fedkin.federation import Asks, Federation, Replies, Step
+from fedkin.federation import Asks, Federation, Step
 from fedkin.methods.base import NotNegative, State, use
 from fedkin.methods.perm import PermTwoStage, gradient_at
 from fedkin.methods.submodel import Submodel, levels, one_or_each
 from fedkin.registry import register
+from fedkin.replies import Replies
 from fedkin.variants import Variant
 
 
