@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from fedkin.flower.certificates import make_certificates
 from fedkin.flower.plan import Plan
 from fedkin.flower.processes import free_port
 from fedkin.flower.store import Store
@@ -33,6 +34,40 @@ def rounds_done(run: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_site_with_a_key_comes_back_as_itself(tmp_path: Path):
+    names = ("north", "south")
+    files = write_data(tmp_path, names, more=2000)
+    config = write_config(tmp_path, "scaffold", 6, lr=0.02, local_steps=1500)
+    certs, run, port = tmp_path / "certs", tmp_path / "run", free_port()
+    make_certificates(certs, ["127.0.0.1"], names)
+
+    def join(name: str) -> Process:
+        keys = ("--certs", certs / "sites" / name)
+        return site(tmp_path, name, files[name], f"127.0.0.1:{port}", *keys)
+
+    begin = ["serve", config, "--clients", 2, "--out", run, "--port", port, "--certs", certs]
+    with all_ended() as processes:
+        server = Process(fedkin, [*begin, "--wait", 1], tmp_path / "server.log")
+        north, south = join("north"), join("south")
+        processes += [server, north, south]
+        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        south.kill()
+        again = join("south")
+        processes.append(again)
+        assert server.ends(400) == 0, server.text()
+        assert [north.ends(60), again.ends(60)] == [0, 0], again.text()
+    plan = Plan.read(run)
+    for name in names:
+        store = Store(tmp_path / name / "memory" / plan.experiment / "method")
+        assert store.now().advances == 6
+    found = pd.read_csv(run / "metrics.csv")["personal_accuracy"].iloc[-1]
+    here = embedded(config, files).metrics[-1]["personal_accuracy"]
+    assert found == pytest.approx(here, abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
     files = write_data(tmp_path)
     config = write_config(tmp_path, "scaffold", ROUNDS, lr=0.02, local_steps=1500)

@@ -49,13 +49,13 @@ classes = 3
 """
 
 
-def write_data(folder: Path, names: Sequence[str] = NAMES, spread: float = 0.6) -> dict[str, Path]:
+def write_data(folder: Path, names: Sequence[str] = NAMES, more: int = 0) -> dict[str, Path]:
     """A file per site: three classes by a linear rule that differs a little between sites."""
     rng = np.random.default_rng(7)
     rule, files = rng.normal(size=(6, 3)), {}
     for i, name in enumerate(names):
-        x = rng.normal(size=(80 + 20 * i, 6)).astype(np.float32)
-        y = (x @ (rule + spread * rng.normal(size=rule.shape))).argmax(1)
+        x = rng.normal(size=(80 + 20 * i + more, 6)).astype(np.float32)
+        y = (x @ (rule + 0.6 * rng.normal(size=rule.shape))).argmax(1)
         files[name] = folder / f"{name}.npz"
         np.savez(files[name], x=x, y=y)
     return files

@@ -20,7 +20,7 @@ from fedkin.flower.records import from_records, to_records
 from fedkin.flower.scripts.rest import Rest
 
 LOOK_ROUND = 1.0  # seconds between looks at who is connected
-HELLO_TIME = 30.0  # seconds that a hello may take; then it is said again
+HELLO_TIME = 120.0  # seconds that a hello may take; then it is said again
 REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
 
 
@@ -61,10 +61,11 @@ class Card:
 
 @dataclass
 class Exchange:
-    """Letters of one request, and what has come back."""
+    """Letters of one request, which of them were sent, and what has come back."""
 
     number: int
     letters: Sequence[Letter]
+    expected: set[int] = field(default_factory=set)
     answers: dict[int, Message | str] = field(default_factory=dict)
 
     def open_at(self, site: str) -> list[int]:
@@ -159,12 +160,13 @@ class FlowerPost:
         """A site's node is gone; it may have come back as another one meanwhile."""
         if name in self.cards and self.cards[name].node == node:
             del self.cards[name]
-            self.warn(f"site '{name}' is left out until it is heard of again: {reason}")
+            self.warn(f"site '{name}' is out of reach until it is heard of again: {reason}")
 
     # letters ------------------------------------------------------------------------------
 
     def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
-        """Send, then wait as the terms say; a site that does not answer is then out of reach.
+        """Send, then wait as the terms say, also for a site that goes and comes back meanwhile;
+        one that does not answer is out of reach from then on.
 
         When no site at all is in reach, the run waits for one to come back.
         """
@@ -180,20 +182,18 @@ class FlowerPost:
 
     def _enough(self, current: Exchange) -> bool:
         """Whether to go on with what has come."""
-        in_reach = [
-            i for i, letter in enumerate(current.letters)
-            if i in current.answers or letter.site in self.cards
-        ]  # fmt: skip
-        if not in_reach:
+        if not current.expected:
             return bool(self.cards)
-        return len(current.answers) >= self.terms.enough(len(in_reach))
+        return len(current.answers) >= self.terms.enough(len(current.expected))
 
     def _drop_silent(self, current: Exchange) -> None:
-        for i, letter in enumerate(current.letters):
-            if i not in current.answers and self.cards.pop(letter.site, None) is not None:
+        silent = current.expected - set(current.answers)
+        current.expected -= silent
+        for letter in (current.letters[i] for i in sorted(silent)):
+            if self.cards.pop(letter.site, None) is not None:
                 self.warn(
                     f"site '{letter.site}' did not answer within {self.terms.timeout:g} seconds; "
-                    "it is left out until it is heard of again"
+                    "nobody waits for it until it is heard of again"
                 )
         if not self.cards:
             self.warn("no site is in reach; waiting for one to come back")
@@ -209,6 +209,7 @@ class FlowerPost:
             content = to_records(letter.facts, shared=letter.shared, own=letter.own)
             parcels.append((node, content, "train", self.terms.timeout))
             marks.append(Sent(node, until, current.number, i))
+            current.expected.add(i)
         self._send(parcels, marks)
 
     def _send(self, parcels: list[tuple[int, RecordDict, str, float]], marks: list[Sent]) -> None:
