@@ -73,7 +73,8 @@ def refused(said: Said, sentence: str) -> None:
         ("run local --drop 2", r"faults\.drop should be less than or equal to 1"),
         ("run local --partition classes --classes-per-client 11", "classes_per_client is 11 but"),
         ("run local --data linear --model cnn", "a cnn needs images"),
-        (f"run local --data linear --dim {10**15}", "not enough memory"),
+        ("run local --model linear:3", "linear does not take that many widths"),
+        (f"run local --data linear --dim {10**15}", "'dim' should be less than or equal to"),
         ("run none.toml", "there is no file none.toml"),
         ("partition digits --rounds 3", r"partition takes keys of \[data\] only"),
         ("partition digits --seed x", "Invalid value for '--seed'"),
@@ -137,6 +138,14 @@ def test_tables_one_cannot_learn_from(
     frame.to_csv(tmp_path / "table.csv", index=False)
     columns = ("--client-column", "site", "--target-column", "y")
     refused(fedkin("run", "local", "--data", tmp_path / "table.csv", *columns), sentence)
+
+
+def test_more_memory_than_there_is(fedkin: Fedkin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: object) -> None:
+        raise MemoryError("Unable to allocate 7.11 PiB for an array")
+
+    monkeypatch.setattr("fedkin.config.load", too_much)
+    refused(fedkin("run", "local"), r"not enough memory for this: .* \(Unable to allocate 7.11 PiB")
 
 
 def test_a_client_without_training_data_is_named(fedkin: Fedkin, tmp_path: Path) -> None:

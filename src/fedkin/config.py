@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel, Field, field_validator
 
 from fedkin.data import ClientData, DataConfig, load
+from fedkin.data.config import MOST
 from fedkin.engines import ENGINES
 from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
@@ -45,7 +46,7 @@ class ModelConfig(BaseModel):
         None, description=f"{', '.join(LOSSES)} (default: what fits the target)"
     )
     l2: float = Field(0.0, ge=0, description="adds l2/2*|v|^2 to every client's loss")
-    batch_size: int = Field(20, ge=1, description="samples per minibatch")
+    batch_size: int = Field(20, ge=1, le=MOST, description="samples per minibatch")
     reshuffle: bool = Field(
         False, description="minibatches in reshuffled passes instead of drawn with replacement"
     )
@@ -84,8 +85,8 @@ class RunConfig(BaseModel):
     strategy: str = Field(
         "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."
     )
-    block_size: int | None = Field(None, ge=1, description="clients computed together")
-    threads: int | None = Field(None, ge=1, description="processor threads to use")
+    block_size: int | None = Field(None, ge=1, le=MOST, description="clients computed together")
+    threads: int | None = Field(None, ge=1, le=4096, description="processor threads to use")
     memory: str | None = Field(
         None, description="client memory held in RAM, as in 2GB; what exceeds it goes to files"
     )
@@ -114,7 +115,7 @@ class RunConfig(BaseModel):
         if m.loss is not None and get_loss(m.loss).binary:
             outputs = 1
         try:
-            torch.empty(0, device=m.device)
+            torch.zeros((), device=m.device).item()
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise FedkinError(f"device '{m.device}' cannot be used: {reason}") from None
@@ -161,8 +162,9 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         plain[key] = value
     if "method" not in plain:
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
-    if "rates" in (plain.get("options") or ()):
-        plain["method"] = with_rates(plain["method"])
+    options, method = plain.get("options"), plain["method"]
+    if isinstance(options, Mapping) and "rates" in options and isinstance(method, str):
+        plain["method"] = with_rates(method)
     config: RunConfig = validated(RunConfig, plain, where)
     config.make_method()
     if config.engine not in ENGINES:

@@ -39,6 +39,8 @@ def plainly(error: Exception) -> FedkinError | None:
             errno.EACCES: "; choose a folder that can be written with --out",
         }.get(error.errno or 0, "")
         return FedkinError(f"cannot use{place}: {error.strerror or error}{hint}")
+    if isinstance(error, UnicodeEncodeError):
+        return FedkinError(f"{error.object!a} holds bytes that are no text: rename it")
     # torch tells of its own failed allocations by a RuntimeError
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         reason = (str(error).splitlines() or [""])[0]
@@ -46,4 +48,7 @@ def plainly(error: Exception) -> FedkinError | None:
             "there is not enough memory for this: lower num_clients, batch_size, or the sizes of "
             f"the data and the model{f' ({reason})' if reason else ''}"
         )
+    # torch tells of 1e300 in single precision by a RuntimeError, too
+    if isinstance(error, OverflowError) or "without overflow" in str(error):
+        return FedkinError("a number given is too large for the precision in use")
     return None

@@ -11,6 +11,9 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from fedkin.errors import FedkinError, unknown
 
+# more than any machine holds: refused by name rather than by an overflow somewhere
+MOST = 10**9
+
 Partition = Literal["iid", "dirichlet", "classes", "shards", "powerlaw", "column"]
 Task = Literal["auto", "classification", "regression"]
 
@@ -74,7 +77,7 @@ class DataConfig(BaseModel):
         default=None,
         description="EMNIST split (balanced, letters, ...) or Hugging Face configuration",
     )
-    num_clients: int | None = Field(default=None, ge=1, description="number of clients")
+    num_clients: int | None = Field(default=None, ge=1, le=MOST, description="number of clients")
     partition: Partition | None = Field(
         default=None,
         description="how samples are dealt: iid, dirichlet, classes, shards, powerlaw, column "
@@ -143,8 +146,12 @@ class DataConfig(BaseModel):
         "(default: true for tables, false otherwise)",
     )
     unit_norm: bool = Field(default=False, description="then scale each sample to Euclidean norm 1")
-    samples: int | None = Field(default=None, ge=2, description="generators: samples per client")
-    dim: int | None = Field(default=None, ge=1, description="generators: number of features")
+    samples: int | None = Field(
+        default=None, ge=2, le=MOST, description="generators: samples per client"
+    )
+    dim: int | None = Field(
+        default=None, ge=1, le=MOST, description="generators: number of features"
+    )
     synthetic_a: float = Field(
         default=0.5, ge=0, description="synthetic(a, b): how much the clients' models differ"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from math import prod
 
 import torch
@@ -15,6 +16,7 @@ from fedkin.models.branches import Branches
 __all__ = ["MODELS", "Branches", "build"]
 
 MODELS = basic.MODELS | resnet.MODELS
+WIDEST = 10**9
 
 
 def build(name: str, input_shape: Shape, outputs: int, seed: int = 0) -> nn.Module:
@@ -31,8 +33,12 @@ def build(name: str, input_shape: Shape, outputs: int, seed: int = 0) -> nn.Modu
         numbers = [int(width) for width in widths.split(",")] if widths else []
     except ValueError:
         numbers = [0]
-    if any(number < 1 for number in numbers):
+    if any(not 0 < number <= WIDEST for number in numbers):
         raise FedkinError(f"model '{name}': widths are whole numbers above zero, as in mlp:200,100")
+    try:
+        signature(MODELS[kind]).bind(input_shape, outputs, *numbers)
+    except TypeError:
+        raise FedkinError(f"model '{name}': {kind} does not take that many widths") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[kind](tuple(input_shape), outputs, *numbers)

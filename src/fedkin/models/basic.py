@@ -12,7 +12,7 @@ from fedkin.errors import FedkinError
 Shape = tuple[int, ...]
 
 
-def linear(shape: Shape, outputs: int, bias: bool = True) -> nn.Module:
+def linear(shape: Shape, outputs: int, *, bias: bool = True) -> nn.Module:
     """One linear layer, starting at zero: logistic regression with cross-entropy."""
     layer = nn.Linear(prod(shape), outputs, bias)
     for parameter in layer.parameters():
