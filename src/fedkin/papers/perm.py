@@ -87,7 +87,7 @@ SHOWN = (PERM, PACKED, LOCALIZED, META, PFEDME)
 CIFAR = Panel(
     "cifar10", "CIFAR-10, 2 classes per client", _run(CIFAR_DATA, "cnn", 160),
     _lines(50, 20, *SHOWN, lr=0.05),
-    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 70, "checkpoint_every": 70},
+    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 50, "checkpoint_every": 50},
     _lines(20, 10, *SHOWN, lr=0.05),
 )  # fmt: skip
 EARLY = at_round("personal_accuracy", WARM_UP, "early", "accuracy after the warm-up, %", ".2f", 100)
