@@ -18,6 +18,7 @@ Bits = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
 _FACTOR_2 = np.uint64(0x94D049BB133111EB)
+_ALL_ONES = 2**64 - 1
 
 
 def _scramble(z: Bits) -> Bits:
@@ -27,10 +28,22 @@ def _scramble(z: Bits) -> Bits:
     return z ^ (z >> np.uint64(31))
 
 
+def _scramble_one(z: int) -> int:
+    """As `_scramble`, for one word: much quicker than an array of one."""
+    z = ((z ^ (z >> 30)) * int(_FACTOR_1)) & _ALL_ONES
+    z = ((z ^ (z >> 27)) * int(_FACTOR_2)) & _ALL_ONES
+    return z ^ (z >> 31)
+
+
 def key(*parts: Any) -> Bits:
     """One key per row from numbers, names and arrays of numbers (which broadcast)."""
-    result = np.zeros(1, np.uint64)
-    for part in parts:
+    prefix, rest = 0, list(parts)
+    while rest and isinstance(rest[0], int | str):
+        part = rest.pop(0)
+        word = zlib.crc32(part.encode()) if isinstance(part, str) else part & _ALL_ONES
+        prefix = _scramble_one(((prefix ^ word) + int(_GOLDEN)) & _ALL_ONES)
+    result = np.array([prefix], np.uint64)
+    for part in rest:
         word = zlib.crc32(part.encode()) if isinstance(part, str) else part
         words = np.atleast_1d(np.asarray(word)).astype(np.int64).view(np.uint64)
         result = _scramble((result ^ words) + _GOLDEN)
