@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkin.commands import BY_SERVE, RESUME_SERVED, default_folder, finish, versions
+from fedkin.commands import BY_SERVE, RESUME_SERVED, RUNS, finish, versions
 from fedkin.config import read_config
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles
@@ -14,7 +14,7 @@ from fedkin.flower.link import APP, Link
 from fedkin.flower.plan import Plan, read_serve_config
 from fedkin.flower.post import Terms
 from fedkin.flower.reach import is_loopback
-from fedkin.results.folder import RunFolder
+from fedkin.results.folder import RunFolder, next_folder
 from fedkin.screen import say
 from fedkin.tensors import write_text
 
@@ -48,7 +48,7 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
     if clients < 1:
         raise FedkinError(f"--clients must be at least 1, not {clients}")
     config, agreement = read_serve_config(config_path)
-    path = out or default_folder(config)
+    path = out or next_folder(RUNS, f"{config.method}-sites")
     folder = RunFolder.create(path, config.to_toml({**versions(), "by": BY_SERVE}))
     Plan.new(path.name, clients, agreement, terms).write(path)
     (path / "app").mkdir()
