@@ -22,12 +22,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended; the code is negative for a signal."""
+    """How a command ended; the code is negative for a signal. `peak` is its resident memory."""
 
     code: int
     out: str
     err: str
     seconds: float
+    peak: int
 
 
 class Forks:
@@ -88,11 +89,11 @@ def serve() -> None:
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 live(request)
-            code = watch(child, request, start)
-            seconds = time.perf_counter() - start
-            out.seek(0)
-            err.seek(0)
-            answer = {"code": code, "out": out.read(), "err": err.read(), "seconds": seconds}
+            answer: dict[str, Any] = watch(child, request, start)
+            answer["seconds"] = time.perf_counter() - start
+            for name, file in (("out", out), ("err", err)):
+                file.seek(0)
+                answer[name] = file.read()
         print(json.dumps(answer), flush=True)
 
 
@@ -150,17 +151,17 @@ def plan_death(moment: str, count: str) -> None:
         checkpoint.write_tensors = half  # type: ignore[assignment]
 
 
-def watch(child: int, request: dict[str, Any], start: float) -> int:
-    """Wait for the child's end, signalling it when it is time."""
+def watch(child: int, request: dict[str, Any], start: float) -> dict[str, int]:
+    """Wait for the child's end, signalling it when it is time; its exit code and peak memory."""
     due: Callable[[], bool] | None = None
     if request["after"] is not None:
         due = lambda: time.perf_counter() - start >= request["after"]  # noqa: E731
     elif request["when_exists"]:
         due = Path(request["when_exists"]).exists
     while True:
-        ended, status = os.waitpid(child, os.WNOHANG if due else 0)
+        ended, status, usage = os.wait4(child, os.WNOHANG if due else 0)
         if ended:
-            return os.waitstatus_to_exitcode(status)
+            return {"code": os.waitstatus_to_exitcode(status), "peak": 1024 * usage.ru_maxrss}
         if due and due():
             os.kill(child, request["signal"])
             due = None

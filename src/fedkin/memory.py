@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedkin.tensors import Chunked, Stored, read_all, write_all
 
-CHUNK_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 24
 
 
 class Budget:
