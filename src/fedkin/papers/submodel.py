@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -105,7 +106,9 @@ def _printed(level: str) -> dict[str, dict[str, float]]:
 
 
 HIGH, LOW = (_panel("cifar10", level, FIGURES, _printed(level)) for level in CLASSES)
-HIGH_100, LOW_100 = (_panel("cifar100", level, FIGURES, {}) for level in CLASSES)
+HIGH_100, LOW_100 = (
+    replace(_panel("cifar100", level, FIGURES, {}), small=None) for level in CLASSES
+)
 LOSS = last("global_loss", "loss", "test loss of the global model")
 PAIRS = ((ROLLING, RANDOM), (ROLLING_16, RANDOM_16))
 

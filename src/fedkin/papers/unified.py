@@ -15,7 +15,7 @@ LSGD, ASCD, ASVRCD, OPTIMUM = "LSGD", "ASCD", "ASVRCD", "ACD (the optimum)"
 AS_PRINTED = "ASVRCD as printed"
 UNSCALED, FASTER, PFEDME, L2SGD = "LSGD, w not rescaled", "LSGD, lr .1", "pFedMe", "L2SGD+"
 EVERY = 10
-SEEDS = {"small": 3, "paper": 30}
+SEEDS = {"small": 5, "paper": 30}
 LOSS = last("objective", "loss", "F at the end")
 PERSONAL = accuracy("personal")
 COURSE = Curves("objective", "F", log=True)
