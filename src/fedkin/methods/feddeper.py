@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.federation import Ask, Federation
@@ -29,7 +30,7 @@ class FedDeper(FedAvg):
 
     rho: NotNegative = 0.01
     lam: Share = 0.5
-    half: bool = False
+    half: Annotated[bool, Doc("half the local steps, rounded up")] = False
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

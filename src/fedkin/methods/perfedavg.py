@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.client import Client
 from fedkin.errors import unknown
@@ -30,7 +31,7 @@ class PerFedAvg(FedAvg):
     """
 
     inner_lr: Positive = 0.01
-    variant: str = "fo"
+    variant: Annotated[str, Doc("fo (first order) or hf (exact)")] = "fo"
     tune_steps: CountOrZero = 1
 
     def __post_init__(self) -> None:
