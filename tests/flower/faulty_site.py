@@ -13,7 +13,7 @@ from fedkin.flower.records import from_records, to_records
 from fedkin.flower.site import Resident
 
 
-def spoilt(message: Message, site: Resident, huge: int) -> Message:
+def spoilt(message: Message, site: Resident, huge: str) -> Message:
     """The right answer, made wrong in a way that depends on the round."""
     tensors, facts = from_records(message.content)
     reply, about = site.answer(tensors, facts)
@@ -22,7 +22,7 @@ def spoilt(message: Message, site: Resident, huge: int) -> Message:
         1: {name: torch.full_like(value, torch.nan) for name, value in reply.items()},
         2: {name: torch.zeros(1, 7) for name in reply},
         3: {"something else": torch.zeros(1, 1)},
-        4: {name: torch.zeros(1, huge) for name in reply},
+        4: {name: large(huge) for name in reply} if number == 4 else {},
         6: {name: torch.zeros(()) for name in reply},
     }
     if number == 5:
@@ -35,8 +35,14 @@ def spoilt(message: Message, site: Resident, huge: int) -> Message:
     return Message(to_records(about, reply=wrong.get(number, reply)), reply_to=message)
 
 
+def large(kind: str) -> Tensor:
+    """`zeros:N`, which travels as one piece repeated, or `noise:N`, all of which travels."""
+    name, _, count = kind.partition(":")
+    return torch.zeros(1, int(count)) if name == "zeros" else torch.rand(1, int(count))
+
+
 def misbehave(words: list[str]) -> None:
     """Join as this site; the words are server, name, data, home and how much is too much."""
     server, name, data, home, huge = words
-    joining.reply = lambda message, site: spoilt(message, site, int(huge))
+    joining.reply = lambda message, site: spoilt(message, site, huge)
     joining.join(joining.Joining(server, Resident(name, Path(data), Path(home)), None), print)
