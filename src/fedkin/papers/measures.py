@@ -13,7 +13,6 @@ import pandas as pd
 
 from fedkin.config import read_config
 from fedkin.evaluation import score_pooled
-from fedkin.problem import Problem
 from fedkin.results.groups import Records
 from fedkin.results.inputs import LABELS
 from fedkin.tensors import read_tensors
@@ -21,6 +20,7 @@ from fedkin.tensors import read_tensors
 # of the last rounds this share counts as "the end", where one round alone would be noisy
 END = 0.2
 MOST_EXAMPLES = 10_000
+GLOBAL = Path("models") / "global.safetensors"
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ def _seconds(run: Records) -> float:
 
 
 def _bytes_share(run: Records) -> float:
-    problem = _problem(run.path)
+    whole = sum(value.nbytes for value in read_tensors(run.path / GLOBAL).values())
     sent = run.metrics[["bytes_down", "bytes_up"]].iloc[-1].sum()
     fraction = float(run.settings.get("fraction", 1.0))
-    visits = len(run.metrics) * max(1, round(fraction * problem.num_clients))
-    return float(sent / (2 * visits * problem.size * problem.initial.element_size()))
+    visits = len(run.metrics) * max(1, round(fraction * run.clients["client"].nunique()))
+    return float(sent / (2 * visits * whole))
 
 
 def timed(column: str, title: str) -> Measure:
@@ -119,9 +119,7 @@ TOTAL_SECONDS = Measure(
     "total", "seconds in all", lambda run: float(run.timing["seconds"].sum()), ".3g"
 )
 RATE = mean_of("rate", "rate", "mean rate of the models sent", ".4f")
-BYTES_SHARE = Measure(
-    "bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f", once=True
-)
+BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f")
 
 
 # the global model on all clients' data together ---------------------------------------------
@@ -139,8 +137,9 @@ def pooled_scores(path: Path) -> Mapping[str, float]:
     Gaps are test minus train loss, and train minus test accuracy in points. Batch norms are
     settled to training examples of all clients.
     """
-    problem = _problem(path)
-    named = read_tensors(path / "models" / "global.safetensors")
+    config = read_config(path / "config.toml")
+    problem = config.make_problem(config.make_data())
+    named = read_tensors(path / GLOBAL)
     model = problem.layout.join({name: value[None] for name, value in named.items()})[0]
     test = score_pooled(problem, model, "test", MOST_EXAMPLES)
     train = score_pooled(problem, model, "train", MOST_EXAMPLES)
@@ -152,12 +151,6 @@ def pooled_scores(path: Path) -> Mapping[str, float]:
         "loss_gap": test.loss - train.loss,
         "accuracy_gap": 100 * (train.accuracy - test.accuracy),
     }
-
-
-@lru_cache(maxsize=1)
-def _problem(path: Path) -> Problem:
-    config = read_config(path / "config.toml")
-    return config.make_problem(config.make_data())
 
 
 # who learns from whom ---------------------------------------------------------------------
