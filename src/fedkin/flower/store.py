@@ -20,6 +20,7 @@ from fedkin.engines.messages import pack, unpack
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from fedkin.memory import Memory
+from fedkin.tensors import write_bytes
 
 ROUNDS_KEPT = 3
 BEFORE = "before-{:08d}.safetensors"
@@ -163,12 +164,3 @@ def _read(path: Path) -> Remembered:
     except FedkinError as error:
         raise FedkinError(f"{path} is damaged: {error}") from None
 
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
