@@ -185,3 +185,16 @@ def test_threads_are_set_anew_in_every_round(problem: Problem) -> None:
     finally:
         torch.set_num_threads(before)
     assert seen == [before] * 4
+
+
+def test_a_run_made_longer_leaves_the_models_of_its_new_end(
+    problem: Problem, tmp_path: Path
+) -> None:
+    settings = {"eval_every": 2, "checkpoint_every": 2, "strategy": "native:3:1x1"}
+    whole = train(problem, "apfl", rounds=6, folder=tmp_path / "whole", **settings)
+    train(problem, "apfl", rounds=4, folder=tmp_path / "run", **settings).trainer.folder.close()
+    longer = train(problem, "apfl", rounds=6, folder=tmp_path / "run", resume=True, **settings)
+    for client in range(problem.num_clients):
+        assert torch.equal(longer.personal[client][1].weight, whole.personal[client][1].weight)
+    for path in (tmp_path / "whole" / "models").iterdir():
+        assert path.read_bytes() == (tmp_path / "run" / "models" / path.name).read_bytes()

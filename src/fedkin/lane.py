@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedkin.engines import Choices, Embedded
 from fedkin.federation import Asks, Federation
-from fedkin.methods import Method, State
+from fedkin.methods import Local, Method, State
 from fedkin.tensors import Chunked, Stored
 
 
@@ -68,6 +69,26 @@ class Lane:
             state[name] = stored[:].to(device)
         self.state = State(**state)
         self.fed.engine.memory.restore(_under("memory.", tensors))  # type: ignore[attr-defined]
+
+
+def local_like(method: Method) -> Local:
+    """Local-only training with the same step size and amount of work as a method."""
+    shared = ("lr", "local_steps", "local_epochs")
+    return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
+
+
+def choices_of(lanes: Mapping[str, Lane]) -> dict[str, list[dict[str, Any]]]:
+    """How the embedded engine computes in each lane, as far as it has been chosen."""
+    engines = {name: lane.fed.engine for name, lane in lanes.items()}
+    return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
+
+
+def go_on_with(lanes: Mapping[str, Lane], choices: Mapping[str, Choices]) -> None:
+    """Compute as a run did when it was saved."""
+    for name, made in choices.items():
+        engine = lanes[name].fed.engine
+        if isinstance(engine, Embedded):
+            engine.go_on_with(made)
 
 
 def save_lanes(

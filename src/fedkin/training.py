@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from fedkin.engines import Embedded, make_engine
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.evaluation import Scores, score, score_model
 from fedkin.federation import Engine, Federation
-from fedkin.lane import Lane, restore_lanes, save_lanes
+from fedkin.lane import Lane, choices_of, go_on_with, local_like, restore_lanes, save_lanes
 from fedkin.memory import Budget, Memory
 from fedkin.methods import Local, Method
 from fedkin.problem import Problem
@@ -138,6 +139,7 @@ class Trainer:
         if not self.folder:
             self.clients += [clients] if scores else []
             return
+        shutil.rmtree(self.folder.models, ignore_errors=True)  # of a run that is made longer
         self._write(self.folder, clients)
         if last or number % self.settings.checkpoint_every == 0:
             self.save()
@@ -184,15 +186,10 @@ class Trainer:
             names = ", ".join(self.problem.data.names[i] for i in fed.not_finite[:10])
             folder.log(f"round {self.round}: answers that are not finite left out: {names}")
 
-    def _choices(self) -> dict[str, Any]:
-        """How the embedded engine computes in each lane, as far as it has been chosen."""
-        engines = {name: lane.fed.engine for name, lane in self.lanes.items()}
-        return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
-
     def _keep_strategy(self, folder: RunFolder) -> None:
         """Choices depend on timing, so they are kept before anything that depends on them."""
         facts = {**self._planned, "threads": self._threads}
-        for name, chosen in self._choices().items():
+        for name, chosen in choices_of(self.lanes).items():
             if len(chosen) > len(facts.get(name, ())):
                 facts[name] = chosen
         if facts != self._planned:
@@ -212,7 +209,7 @@ class Trainer:
             )
         self.folder.sync()
         tensors, numbers = save_lanes(self.lanes)
-        facts = {"about": self._about(), "numbers": numbers, "choices": self._choices()}
+        facts = {"about": self._about(), "numbers": numbers, "choices": choices_of(self.lanes)}
         checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
         self.saved_round = self.round
 
@@ -235,10 +232,7 @@ class Trainer:
             damage.append(f"{self.folder.path / 'metrics.csv'} has lost {lost} of its rows")
         if found:
             restore_lanes(self.lanes, found.tensors(), found.facts["numbers"])
-            for name, choices in found.facts["choices"].items():
-                engine = self.lanes[name].fed.engine
-                if isinstance(engine, Embedded):
-                    engine.go_on_with(choices)
+            go_on_with(self.lanes, found.facts["choices"])
         if found and not damage:  # what a kill in the middle of a save left over
             checkpoint.prune(self.folder.checkpoints, self.round)
         if damage:
@@ -263,12 +257,6 @@ class Trainer:
         write_results(folder.path, lane.method.results(lane.state), self.problem.data)
         lane.fed.after_round(self.round)
         save_models(folder.models, lane.fed, lane.method, lane.state)
-
-
-def local_like(method: Method) -> Local:
-    """Local-only training with the same step size and amount of work as a method."""
-    shared = ("lr", "local_steps", "local_epochs")
-    return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
 
 
 def train(
