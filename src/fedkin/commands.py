@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import platform
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +69,7 @@ def begin(
         say(f"note: {note}")
     folder = RunFolder.create(out, complete(config, data))
     try:
+        folder.log(f"begun with fedkin {__version__}, torch {torch.__version__}")
         for note in data.notes:
             folder.log(note)
         if planned:
@@ -128,6 +130,8 @@ def resume(path: Path, quiet: bool) -> None:
         folder.log(sentence)
     if trainer.round >= config.rounds:
         say(f"{path} is finished: {trainer.round} rounds")
+    else:
+        folder.log(f"resumed after round {trainer.round}")
     finish(trainer, quiet)
 
 
@@ -135,7 +139,7 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
     """Run the rest of the rounds, then show the result or how to go on."""
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
-    go_on = f"go on with: {resume} {folder}"
+    go_on = f"go on with: {resume} {shlex.quote(str(folder))}"
     try:
         with (
             stop_politely(trainer) as stopped,
@@ -144,9 +148,12 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
             trainer.run(show)
             if trainer.round < total:
                 trainer.save()
+            ended = "finished" if trainer.round >= total else f"stopped after round {trainer.round}"
+            trainer.folder.log(ended)
     except DivergedError as error:
         saved = trainer.saved_round
         kept = f"the checkpoint of round {saved} is kept" if saved else "no checkpoint was written"
+        trainer.folder.log(str(error))
         raise DivergedError(f"{error}; {kept} in {folder}") from None
     except OSError as error:
         if error.errno not in STUCK:
