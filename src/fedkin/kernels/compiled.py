@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import warnings
@@ -34,6 +35,8 @@ class Compiled:
         except UnsupportedLayerError:
             base = Stacked(spec)
         self.outputs, self.value_and_grad, self.hvp = base.outputs, base.value_and_grad, base.hvp
+        # how often it compiles anew is its own affair, not the user's
+        logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
         self._grad = torch.compile(base.grad, dynamic=False)
 
     def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
