@@ -43,6 +43,7 @@ def test_certs_says_what_it_made_and_makes_nothing_twice(
         (["serve", "{config}", "--clients", "0"], "--clients must be at least 1"),
         (["serve", "--resume", "{tmp}"], "is not a run folder"),
         (["join", "--server", "far.example:1", "--data", "{data}", "--name", "a"], "--certs"),
+        (["join", "--server", "127.0.0.1:1", "--data", "{data}", "--name", "a/b"], "site's name"),
         (["join", "--server", "nonsense", "--data", "{data}", "--name", "a"], "write HOST:PORT"),
         (
             ["join", "--server", "127.0.0.1:1", "--data", "no.csv", "--name", "a"],

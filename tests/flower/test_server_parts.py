@@ -151,9 +151,14 @@ def test_a_plan_survives_its_file(tmp_path: Path):
         (card("b", shape=[5]), "its shape is"),
         (card("b", num_classes=2), "its num_classes is 2, and not 3"),
         (card("b", fedkin="0.0.1"), "its fedkin is 0.0.1"),
-        (card("b", train=0), "number of train examples"),
-        (card("b", train="many"), "number of train examples"),
-        (card("b", test=-1), "number of test examples"),
+        (card("b", train=0), "train should be greater than or equal to 1"),
+        (card("b", train="many"), "train should be a whole number"),
+        (card("b", test=-1), "test should be greater"),
+        (card("b", shape=[10**9, -1]), "shape"),
+        (card("b", shape="wide"), "shape should be a list"),
+        (card("../b"), "name string should match"),
+        (card("b", more="x" * 10**6), "unknown key 'more'"),
+        ({}, "name"),
     ],
 )
 def test_sites_must_fit_together(facts: dict[str, Any], words: str):
@@ -247,6 +252,16 @@ def test_with_nobody_in_reach_the_run_waits():
     post = Scripted("", Terms(1.0, 0.02), *[lambda post: None] * 3, returns("a", 5), answer(0))
     assert set(exchange(post, "a")) == {0}
     assert post.sent == [5]
+
+
+def test_a_registered_site_cannot_speak_in_anothers_name():
+    post = Scripted("", Terms())
+    post.registered, post._names = True, {5: "north", 6: "south"}
+    post._meet(5, ({}, card("south")))
+    assert not post.cards
+    assert post.said == ["site 'north' cannot take part: it calls itself 'south'"]
+    post._meet(6, ({}, card("south")))
+    assert list(post.cards) == ["south"]
 
 
 def test_a_request_to_nobody_is_over_at_once():

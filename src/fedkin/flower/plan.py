@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from fedkin import __version__
 from fedkin.config import RunConfig, make_config
@@ -17,6 +18,7 @@ from fedkin.data.clients import ClientData, Examples
 from fedkin.data.site import SHARED_KEYS, Agreement
 from fedkin.errors import FedkinError
 from fedkin.flower.post import Card, Terms
+from fedkin.flower.site import NAME
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.validation import validated
@@ -24,6 +26,23 @@ from fedkin.validation import validated
 FILE = "serve.json"
 # what a site tells of its data that must be the same everywhere
 ALIKE = ("fedkin", "shape", "target", "num_classes", "parameters")
+
+
+class SiteFacts(BaseModel):
+    """What a site tells of itself, before it is believed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=NAME)
+    identity: str = Field(max_length=64)
+    fedkin: str = Field(max_length=64)
+    train: int = Field(ge=1)
+    test: int = Field(ge=0)
+    validation: int | None = Field(ge=0)
+    shape: list[PositiveInt] = Field(min_length=1, max_length=4)
+    target: list[PositiveInt] = Field(max_length=4)
+    num_classes: int | None = Field(ge=1)
+    parameters: int = Field(ge=1)
 
 
 @dataclass(frozen=True)
@@ -81,12 +100,9 @@ class Plan:
 
     def admit(self, facts: Mapping[str, Any], others: Mapping[str, Card]) -> None:
         """Refuse a site that cannot be a client of this run."""
-        name = facts.get("name")
-        for count in ("train", "test"):
-            if type(facts.get(count)) is not int or facts[count] < (count == "train"):
-                raise FedkinError(f"its number of {count} examples is {facts.get(count)!r}")
+        validated(SiteFacts, facts, "what it tells of itself")
         if self.cards:
-            same = next((card for card in self.cards if card["name"] == name), None)
+            same = next((card for card in self.cards if card["name"] == facts["name"]), None)
             if same is None:
                 raise FedkinError(f"this run has begun with {', '.join(self.names)}")
             keys: tuple[str, ...] = (*ALIKE, "train", "test", "validation")
@@ -94,8 +110,8 @@ class Plan:
             same = next((card.facts for card in others.values()), {"fedkin": __version__})
             keys = ALIKE if others else ("fedkin",)
         for key in keys:
-            if facts.get(key) != same[key]:
-                raise FedkinError(f"its {key} is {facts.get(key)}, and not {same[key]}")
+            if facts[key] != same[key]:
+                raise FedkinError(f"its {key} is {facts[key]}, and not {same[key]}")
 
     def data(self) -> ClientData:
         """The clients as the server knows them: how many examples of which shape, no more."""

@@ -23,6 +23,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_free(host: str, port: int) -> bool:
+    """Whether one could listen there."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
+    except OSError:
+        return False
+    return True
+
+
 class Child:
     """A Flower process of ours, with its output in a log file.
 

@@ -26,6 +26,7 @@ from fedkin.validation import validated
 from fedkin.variants import Variant
 
 MODEL_FILE = "model.safetensors"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 @dataclass
@@ -55,6 +56,8 @@ class Resident:
         device: str = "cpu",
         say: Callable[[str], None] = print,
     ) -> None:
+        if not re.match(NAME, name):
+            raise FedkinError(f"'{name}' cannot be a site's name: letters, digits, . _ - only")
         self.name, self.data, self.home, self.device = name, data, home, device
         self.say = say
         self.finished = False

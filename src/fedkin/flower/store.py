@@ -163,4 +163,3 @@ def _read(path: Path) -> Remembered:
         return Remembered.unpack(path.read_bytes())
     except FedkinError as error:
         raise FedkinError(f"{path} is damaged: {error}") from None
-
