@@ -99,7 +99,7 @@ FIGURE_2 = Item(
         above("PERM is above the others afterwards.", PERM, RIVALS, "accuracy", ["cifar10"]),
     ),
     (Curves("personal_accuracy", "personal accuracy"),),
-    CHOSEN.replace("lr .1 for all", "lr .05 for all").replace("lr .05 and", "lr .025 and"),
+    CHOSEN.replace(".05", ".025").replace("lr .1 for all", "lr .05 for all"),
     seeds={"small": 5, "paper": 3},
 )  # fmt: skip
 
