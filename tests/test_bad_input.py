@@ -18,7 +18,7 @@ from fedkin.errors import FedkinError
 from fedkin.problem import Problem
 from fedkin.results.models import file_name, load_model
 from fedkin.tensors import write_tensors
-from tests.command import Fedkin, Said
+from tests.command import TINY, Fedkin, Said
 from tests.data.conftest import idx_bytes
 from tests.helpers import blobs
 
@@ -184,6 +184,13 @@ def test_a_model_whose_output_does_not_fit_the_labels() -> None:
         Problem(nn.Linear(5, 2), blobs())
     with pytest.raises(FedkinError, match=r"the model cannot take inputs of shape \(5,\)"):
         Problem(nn.Linear(4, 3), blobs())
+
+
+def test_a_run_whose_file_is_no_model(fedkin: Fedkin, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert fedkin("run", "local", *TINY, "--out", run).code == 0
+    (run / "models" / file_name(1, "1")).write_text("this is no model")
+    refused(fedkin("export", run, "--client", 1), "client-0001.safetensors is not a readable")
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
