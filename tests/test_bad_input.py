@@ -190,7 +190,8 @@ def test_a_run_whose_file_is_no_model(fedkin: Fedkin, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert fedkin("run", "local", *TINY, "--out", run).code == 0
     (run / "models" / file_name(1, "1")).write_text("this is no model")
-    refused(fedkin("export", run, "--client", 1), "client-0001.safetensors is not a readable")
+    said = fedkin("export", run, "--client", 1, "--to", tmp_path / "model.pt2")
+    refused(said, "client-0001.safetensors is not a readable safetensors file")
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
