@@ -58,14 +58,14 @@ def run(
 ) -> None:
     """Train one model per client with METHOD, or repeat the run of a CONFIG.TOML.
 
-    Every key of a config is an option: --rounds 200 --lr 0.1 --data mnist --num-clients 50
-    --partition dirichlet --alpha 0.3 --model cnn --fraction 0.2 --seed 1 --drop 0.1.
+    Every key of a config is an option: --rounds 200 --lr 0.1 --data mnist
+    --num-clients 50 --partition dirichlet --alpha 0.3 --model cnn --seed 1.
     `fedkin config METHOD` lists all keys with their meaning and default.
 
     Examples:
       fedkin run fedavg
-      fedkin run scaffold --data mnist --data-dir ~/data --num-clients 100 --fraction 0.1
-      fedkin run fedavg-local --data patients.csv --client-column site --target-column outcome
+      fedkin run scaffold --data mnist --num-clients 100 --fraction 0.1
+      fedkin run perm --data patients.csv --client-column site
       fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
     """
     commands.run(what, context.args, out, quiet)
