@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pandas as pd
@@ -113,3 +115,25 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
     layout, x = here.problem.layout, here.lanes["method"].state.x
     flat = layout.join({name: value[None] for name, value in model.items()})[0]
     torch.testing.assert_close(flat, x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_whose_superlink_was_killed_says_how_to_go_on(tmp_path: Path):
+    files = write_data(tmp_path, ("a", "b"))
+    config = write_config(tmp_path, "fedavg", 6, local_steps=1000)
+    run, port = tmp_path / "run", free_port()
+    begin = ["serve", config, "--clients", 2, "--out", run, "--port", port]
+    with all_ended() as processes:
+        server = Process(fedkin, begin, tmp_path / "server.log")
+        processes.append(server)
+        processes += [site(tmp_path, n, files[n], f"127.0.0.1:{port}") for n in files]
+        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        (link,) = server.children()
+        os.kill(link, signal.SIGKILL)
+        assert server.ends(150) == 2
+        assert f"fedkin serve --resume {run}" in server.text()
+        again = Process(fedkin, ["serve", "--resume", run, "--port", port], tmp_path / "again.log")
+        processes.append(again)
+        assert again.ends(150) == 0, again.text()
+    assert rounds_done(run) == 6

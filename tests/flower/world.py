@@ -128,14 +128,18 @@ class Process:
         assert not self.process.is_alive(), f"it goes on after {seconds} s:\n{self.text()}"
         return self.process.exitcode
 
+    def children(self) -> list[int]:
+        """The Flower process it started."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(number) for number in path.read_text().split()] if path.exists() else []
+
     def kill(self) -> None:
         """Dead at once, and the Flower process it started with it."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        numbers = children.read_text().split() if children.exists() else []
+        numbers = self.children()
         self.process.kill()
         for number in numbers:
             with suppress(ProcessLookupError):
-                os.kill(int(number), signal.SIGKILL)
+                os.kill(number, signal.SIGKILL)
         self.process.join()
 
 

@@ -120,7 +120,7 @@ class Link:
             token=token,
         )
         grid._retry_invoker.max_time = START_TIME  # a SuperLink that is gone does not come back
-        client = grid._runtime_client
+        client = self.place.with_token(token)
         begun = client.PullTaskInput(PullTaskInputRequest())
         # messages take whom they are from out of here
         TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
@@ -134,6 +134,7 @@ class Link:
         finally:
             with suppress(httpx.HTTPError):
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            client.close()
             grid.close()
 
     def _token(self, number: int) -> str:

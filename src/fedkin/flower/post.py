@@ -122,15 +122,14 @@ class FlowerPost:
         if now < self._looked + LOOK_ROUND:
             return
         self._looked = now
-        nodes = list(self.grid.get_nodes())
-        self._names = {node.node_id: node.name for node in nodes}
+        self._names = {node.node_id: node.name for node in self.grid.get_nodes()}
+        for key, sent in list(self._sent.items()):
+            if sent.exchange is None and sent.until < now and key not in self._parcels:
+                del self._sent[key]
         known = {card.node for card in self.cards.values()}
-        greeted = {s.node for s in self._sent.values() if s.exchange is None and s.until > now}
-        self._sent = {
-            key: s for key, s in self._sent.items() if s.exchange is not None or s.until > now
-        }
+        known |= {sent.node for sent in self._sent.values() if sent.exchange is None}
         for node in self._names:
-            if node not in known | greeted and now >= self._refused.get(node, 0) + REFUSED_TIME:
+            if node not in known and now >= self._refused.get(node, 0) + REFUSED_TIME:
                 content = to_records({"kind": "hello", **self.hello})
                 self._send([(node, content, "query", HELLO_TIME)], [Sent(node, now + HELLO_TIME)])
 
@@ -218,8 +217,9 @@ class FlowerPost:
             for node, content, kind, ttl in parcels
         ]
         if messages:
+            # what Flower does not take is given no key, and is lost as if on the way
             keys = self.grid.push_messages(messages)
-            self._sent |= {k: mark for k, mark in zip(keys, marks, strict=True) if k}
+            self._sent |= {key: mark for key, mark in zip(keys, marks, strict=False) if key}
 
     def _turn(self) -> None:
         """Once round: who is there, what has come, a moment's rest if it was nothing."""

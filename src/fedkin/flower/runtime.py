@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def heartbeat(client: RuntimeHttpClient) -> Iterator[None]:
 
     def beat() -> None:
         while not over.wait(HEARTBEAT):
-            with_patience(client)
+            with suppress(httpx.HTTPError):  # if one does not get through, the next may
+                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
     thread = threading.Thread(target=beat, daemon=True, name="task-heartbeat")
     thread.start()
@@ -80,11 +81,3 @@ def heartbeat(client: RuntimeHttpClient) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def with_patience(client: RuntimeHttpClient) -> None:
-    """One heartbeat; if it does not get through the next one may."""
-    try:
-        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-    except httpx.HTTPError:
-        return

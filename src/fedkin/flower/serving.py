@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from fedkin.commands import BY_SERVE, RESUME_SERVED, RUNS, finish, versions
 from fedkin.config import read_config
 from fedkin.errors import FedkinError
@@ -59,6 +61,7 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
 def serve(folder: RunFolder, options: Serving) -> None:
     """Run, or go on with, what the folder holds."""
     config, keys = read_config(folder.path / "config.toml"), options.keys()
+    Plan.read(folder.path)
     link = Link(folder.path / "flower", options.host, options.port, keys)
     try:
         if keys:
@@ -67,5 +70,10 @@ def serve(folder: RunFolder, options: Serving) -> None:
         with link.run() as grid:
             trainer = conduct(grid, folder, config, keys is not None, options.patience, say)
             finish(trainer, options.quiet, RESUME_SERVED)
+    except httpx.HTTPError as error:
+        raise FedkinError(
+            f"the SuperLink does not answer any more ({error}; see {folder.path}/flower): "
+            f"go on with `{RESUME_SERVED} {folder.path}`"
+        ) from None
     finally:
         link.stop()

@@ -120,6 +120,9 @@ class Store:
         answer = work()
         self._write(replace(now, place=place, rows=memory.rows, answer=answer,
                             advances=now.advances + 1))  # fmt: skip
+        for number, path in self._beginnings().items():
+            if number <= now.forgotten:
+                path.unlink()
         return answer
 
     # rounds' beginnings ---------------------------------------------------------------
@@ -134,10 +137,8 @@ class Store:
         temporary.unlink(missing_ok=True)
         os.link(self.path, temporary)
         temporary.replace(self.folder / BEFORE.format(number))
-        for old, path in list(self._beginnings().items())[:-ROUNDS_KEPT]:
-            now = replace(now, forgotten=max(now.forgotten, old))
-            path.unlink()
-        return now
+        too_old = list(self._beginnings())[:-ROUNDS_KEPT]
+        return replace(now, forgotten=max([now.forgotten, *too_old]))
 
     def _back_to(self, number: int, now: Remembered) -> Remembered:
         """The memory at the beginning of a round (or of the first one since with a request)."""
