@@ -12,7 +12,7 @@ from fedkin.papers.figures import Against, Maps, Shown
 from fedkin.papers.item import Line
 from fedkin.papers.outcome import Outcome
 from fedkin.papers.presentation import as_text, interval, present, verdicts
-from tests.papers.helpers import item, panel
+from tests.papers.helpers import LINES, item, panel
 from tests.papers.test_execution import WRITERS, go
 
 
@@ -42,6 +42,17 @@ def test_every_claim_has_a_line_with_its_verdict_and_numbers():
     text = as_text(made(), verdicts(made()))
     assert "**holds**: FedAvg is better. (FedAvg minus pFedKM K=2: +10.00 [" in text
     assert "That is how it is." not in text
+
+
+def test_what_is_smaller_than_in_the_paper_and_which_claims_are_ours_is_told(tmp_path):
+    fewer = tuple(replace(line, options={**line.options, "local_steps": 3}) for line in LINES)
+    shrunk = panel(small={"rounds": 2, "model": {"name": "mlp:4"}}, small_lines=fewer)
+    _, outcome = go(item(shrunk, ours="The bound is ours."), tmp_path)
+    text = as_text(outcome, verdicts(outcome))
+    assert "rounds 2, model.name mlp:4, local_steps 3." in text
+    assert "The bound is ours." in text
+    at_paper = as_text(replace(outcome, scale="paper"), [])
+    assert "Smaller than in the paper" not in at_paper
 
 
 def test_claims_that_do_not_hold_are_discussed():

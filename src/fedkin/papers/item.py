@@ -17,6 +17,7 @@ from fedkin.config import make_config
 from fedkin.options import merge
 from fedkin.papers.claims import Claim
 from fedkin.papers.measures import Measure
+from fedkin.results.groups import flattened
 
 if TYPE_CHECKING:
     from fedkin.papers.figures import Picture
@@ -91,6 +92,16 @@ class Panel:
         lines = self.lines if self.small_lines is None else self.small_lines
         return replace(self, run=merge(dict(self.run), dict(self.small)), lines=lines)
 
+    def scaled_down(self) -> dict[str, Any]:
+        """What is other at small scale than in the paper, by name; line options too."""
+        found = {key: value for key, value in flattened(dict(self.small or {})).items()
+                 if not key.endswith("_every")}  # fmt: skip
+        for line, small in zip(self.lines, self.small_lines or self.lines, strict=True):
+            for values, others in ((line.options, small.options), (line.run, small.run)):
+                found |= {k: "fewer" if k == "rounds" else v for k, v in others.items()
+                          if values.get(k) != v}  # fmt: skip
+        return found
+
     def with_stand_in(self) -> Panel:
         """The same on other data, and saying so in its title."""
         assert self.stand_in is not None
@@ -127,7 +138,8 @@ class Item:
     """A table or a figure: what is run, what is measured, what the paper claims of it.
 
     `chosen` says what the paper leaves open; `readings` where its text can be read in two
-    ways, or is mistaken, and which lines are which.
+    ways, or is mistaken, and which lines are which; `ours` which claims, or which of their
+    bounds, are not the paper's.
     """
 
     kind: Literal["table", "figure", "experiment"]
@@ -139,6 +151,7 @@ class Item:
     pictures: tuple[Picture, ...] = ()
     chosen: str = ""
     readings: str = ""
+    ours: str = ""
     seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
 
     @property

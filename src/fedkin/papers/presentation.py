@@ -151,7 +151,13 @@ def notes(outcome: Outcome) -> list[str]:
             "STAND-IN DATA, not the paper's: " + "; ".join(outcome.stands_in) + ". "
             "Nothing here speaks about the paper's own data."
         )
-    found += [text for text in (item.chosen, item.readings) if text]
+    found += [text for text in (item.chosen, item.readings, item.ours) if text]
+    if outcome.scale == "small":
+        whole = {panel.name: panel for panel in item.panels}
+        for panel in outcome.panels:
+            if changed := whole[panel.name].scaled_down():
+                told = ", ".join(f"{name} {value}" for name, value in changed.items())
+                found.append(f"Smaller than in the paper ({panel.title}): {told}.")
     if outcome.left_out:
         names = ", ".join(panel.title for panel in outcome.left_out)
         found.append(f"Not run here: {names}.")

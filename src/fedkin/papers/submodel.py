@@ -133,7 +133,7 @@ FIGURES_1_4 = Item(
     CHOSEN,
     "All clients with the largest capacity hold the whole model: there rolling and random are "
     "one and the same line, the full model.",
-    FEW,
+    seeds=FEW,
 )  # fmt: skip
 
 MEASURES_OF_GAPS = (
@@ -198,7 +198,7 @@ TABLES_5_8 = Item(
     "The printed fractions .3898 and .3884 are mean rates of the width. A weight lies between two "
     "layers, so a model of rate r has about r^2 of the weights: both readings are shown, the "
     "rate and the bytes that were really sent.",
-    FEW,
+    seeds=FEW,
 )  # fmt: skip
 
 STABILITY = Item(

@@ -100,7 +100,7 @@ class Group:
     @property
     def problem(self) -> str:
         """Tells whether two groups had the same task: how their data were made."""
-        data = _flat(self.runs[0].settings.get("data", {}), "data.")
+        data = flattened(self.runs[0].settings.get("data", {}), "data.")
         return str(sorted((k, str(v)) for k, v in data.items() if k not in NOT_COMPARED))
 
     @property
@@ -129,7 +129,7 @@ def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
     A group is labelled by its method and by the settings that tell it from others of that
     method. A second run with the same seed is no repeat and is left out.
     """
-    flat = [_flat(run.settings) for run in runs]
+    flat = [flattened(run.settings) for run in runs]
     notes, members = [], dict[tuple[tuple[str, str], ...], dict[int, Records]]()
     for run, settings in zip(runs, flat, strict=True):
         key = tuple(sorted((k, str(v)) for k, v in settings.items() if k not in NOT_COMPARED))
@@ -156,7 +156,7 @@ def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
 
 def shared_settings(groups: Sequence[Group]) -> dict[str, str]:
     """Settings, by dotted name, that all groups have in common."""
-    flat = [_flat(group.runs[0].settings) for group in groups]
+    flat = [flattened(group.runs[0].settings) for group in groups]
     counts = Counter((k, str(v)) for settings in flat for k, v in settings.items())
     return {k: v for (k, v), count in counts.items() if count == len(flat) and k != "seed"}
 
@@ -166,10 +166,12 @@ def _differences(own: Mapping[str, str], rivals: Sequence[Mapping[str, str]]) ->
     return [f"{k.removeprefix('options.')}={own[k]}" for k in keys]
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings of nested tables by dotted name."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= _flat(value, f"{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        inner = isinstance(value, dict)
+        found |= flattened(value, f"{key}.") if inner else {f"{prefix}{key}": value}
     return found
 
 
