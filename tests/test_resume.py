@@ -248,3 +248,12 @@ def test_data_that_changed_since_the_run_began_are_noticed(forks: Forks, tmp_pat
     ended = forks.run("resume", run)
     assert ended.code == 2
     assert f"the data of {run} have changed since it began" in ended.err
+
+
+def test_clients_over_the_wire_go_on_exactly_too(forks: Forks, tmp_path: Path) -> None:
+    reference, run = tmp_path / "reference", tmp_path / "killed"
+    words = ("--rounds", 6, "--engine", "wire", *SMALL)
+    assert forks.run("run", "scaffold", "--out", reference, *words).code == 0
+    assert go_on(forks, run, reference, die="half:2") == -signal.SIGKILL
+    assert go_on(forks, run, reference) == 0
+    assert_same(run, reference)
