@@ -133,6 +133,10 @@ class Process:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(number) for number in path.read_text().split()] if path.exists() else []
 
+    def send(self, number: int) -> None:
+        """A signal to it alone."""
+        os.kill(self.process.pid or 0, number)
+
     def kill(self) -> None:
         """Dead at once, and the Flower process it started with it."""
         numbers = self.children()

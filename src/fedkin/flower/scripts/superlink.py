@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.superlink import extensions
 from flwr.superlink.cli import flower_superlink
@@ -73,8 +72,10 @@ def from_here(scope: Scope) -> bool:
 
 
 def main() -> None:
+    from parent import end_with  # type: ignore[import-not-found]  # beside this script
+
     _, parent, most, file, *arguments = sys.argv
-    start_parent_process_monitor(int(parent))
+    end_with(int(parent))
     keys = None if file == "-" else frozenset(Path(file).read_bytes().split())
     extensions.get_middleware = lambda: (Middleware(Gate, most=int(most), keys=keys),)
     sys.argv = ["flower-superlink", *arguments]

@@ -11,8 +11,8 @@ import time
 from functools import partial
 from typing import Any
 
-from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supernode.cli import flower_supernode
+from parent import end_with  # type: ignore[import-not-found]
 from rest import Rest  # type: ignore[import-not-found]
 
 SHORTEST = 0.02
@@ -48,7 +48,7 @@ def be_brisk(longest: float) -> None:
 
 def main() -> None:
     _, parent, poll, *arguments = sys.argv
-    start_parent_process_monitor(int(parent))
+    end_with(int(parent))
     be_brisk(float(poll))
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
