@@ -1,6 +1,6 @@
 """Runs as clients: repeats and sweeps of a method computed as one.
 
-Every run keeps its own control flow, in a thread of its own. Whenever all of them wait
+Every run keeps its own control flow, in a greenlet of its own. Whenever all of them wait
 at the primitive, requests for the same step are put together, row under row, and
 computed as one stacked request; each run gets its own rows back. A hyper-parameter
 that differs between runs becomes a column. Methods do not know.
@@ -9,14 +9,13 @@ that differs between runs becomes a column. Methods do not know.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
+from greenlet import getcurrent, greenlet
 from torch import Tensor
 
 from fedkin.engines.embedded import Embedded
@@ -109,12 +108,14 @@ class Port:
     """The engine that one run of a meeting sees."""
 
     def __init__(self, meeting: Meeting, run: int, lane: str) -> None:
-        self.meeting, self.run_number, self.lane = meeting, run, lane
+        self.lane = lane
         self.memory = meeting.memory_of(run, lane)
         self.chosen = None
 
     def run(self, ask: Ask) -> Iterator[Block]:
-        yield from self.meeting.wait_for(self.run_number, self.lane, ask)
+        meeting = getcurrent().parent
+        assert meeting is not None
+        yield from meeting.switch((self.lane, ask))
 
 
 class Meeting:
@@ -129,32 +130,18 @@ class Meeting:
         counts = [p.num_clients for p in problems]
         self.first = [0, *np.cumsum(counts).tolist()]
         self._engines: dict[str, Embedded] = {}
-        self._lock = threading.Lock()
-        self._arrivals: SimpleQueue[tuple[int, str, Ask] | tuple[int, None, None]] = SimpleQueue()
-        self._answers: list[SimpleQueue[list[Block] | BaseException]] = [
-            SimpleQueue() for _ in problems
-        ]
 
     def port(self, run: int, lane: str) -> Port:
         return Port(self, run, lane)
 
     def engine(self, lane: str) -> Embedded:
-        with self._lock:
-            if lane not in self._engines:
-                self._engines[lane] = Embedded(self.merged, self._strategy, None, self._threads)
-            return self._engines[lane]
+        if lane not in self._engines:
+            self._engines[lane] = Embedded(self.merged, self._strategy, None, self._threads)
+        return self._engines[lane]
 
     def memory_of(self, run: int, lane: str) -> MemorySlice:
         count = self.problems[run].num_clients
         return MemorySlice(self.engine(lane).memory, self.first[run], count)
-
-    def wait_for(self, run: int, lane: str, ask: Ask) -> list[Block]:
-        """Called in a run's thread: hand over a request, sleep until it is answered."""
-        self._arrivals.put((run, lane, ask))
-        answer = self._answers[run].get()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
 
     def together(self, runs: Sequence[Callable[[], None]]) -> list[BaseException | None]:
         """Run all of them to their ends; gives each run's error, or None."""
@@ -165,51 +152,39 @@ class Meeting:
                 runs[number]()
             except BaseException as error:  # a run's failure must not stop the others
                 errors[number] = error
-            finally:
-                self._arrivals.put((number, None, None))
 
-        threads = [threading.Thread(target=live, args=(i,), daemon=True) for i in range(len(runs))]
-        for thread in threads:
-            thread.start()
-        self._serve(set(range(len(runs))))
-        for thread in threads:
-            thread.join()
+        lives = [greenlet(live) for _ in runs]
+        waiting = {n: request for n, one in enumerate(lives) if (request := one.switch(n))}
+        while waiting:
+            groups: dict[Any, list[int]] = {}
+            for number in sorted(waiting):
+                groups.setdefault(_kind(*waiting[number]), []).append(number)
+            answers: dict[int, list[Block] | Exception] = {}
+            for members in groups.values():
+                answers |= zip(members, self._answer(members, waiting), strict=True)
+            waiting = {n: request for n in answers if (request := _go_on(lives[n], answers[n]))}
         return errors
 
-    def _serve(self, alive: set[int]) -> None:
-        waiting: dict[int, tuple[str, Ask]] = {}
-        while alive:
-            run, lane, ask = self._arrivals.get()
-            if lane is None or ask is None:
-                alive.discard(run)
-            else:
-                waiting[run] = (lane, ask)
-            if alive and len(waiting) == len(alive):
-                groups: dict[Any, list[int]] = {}
-                for number in sorted(waiting):
-                    groups.setdefault(_kind(*waiting[number]), []).append(number)
-                for members in groups.values():
-                    self._answer(members, waiting)
-                waiting.clear()
-
-    def _answer(self, members: list[int], waiting: dict[int, tuple[str, Ask]]) -> None:
+    def _answer(
+        self, members: list[int], waiting: Mapping[int, tuple[str, Ask]]
+    ) -> Sequence[list[Block] | Exception]:
         lane = waiting[members[0]][0]
         asks = [waiting[number][1] for number in members]
-        answers: list[Any] = [[] for _ in members]
         try:
             if asks[0].variant != PLAIN:  # smaller models are not merged: run by run
-                for i, number in enumerate(members):
-                    answers[i] = list(self._own_engine(number, lane).run(asks[i]))
-            else:
-                bounds = np.cumsum([0] + [len(ask.at) for ask in asks])
-                joined = join_asks(asks, [self.first[n] for n in members], self.merged.initial)
-                for block in self.engine(lane).run(joined):
-                    for i, own in split_block(block, bounds):
-                        answers[i].append(own)
+                return [
+                    list(self._own_engine(number, lane).run(ask))
+                    for number, ask in zip(members, asks, strict=True)
+                ]
+            answers: list[list[Block]] = [[] for _ in members]
+            bounds = np.cumsum([0] + [len(ask.at) for ask in asks])
+            joined = join_asks(asks, [self.first[n] for n in members], self.merged.initial)
+            for block in self.engine(lane).run(joined):
+                for i, own in split_block(block, bounds):
+                    answers[i].append(own)
+            return answers
         except Exception as error:  # raised in every run that asked
-            answers = [error for _ in members]
-        for number, answer in zip(members, answers, strict=True):
-            self._answers[number].put(answer)
+            return [error for _ in members]
 
     def _own_engine(self, run: int, lane: str) -> Embedded:
         key = f"{lane} of run {run}"
@@ -219,6 +194,11 @@ class Meeting:
                 self.problems[run], self._strategy, None, self._threads, memory
             )
         return self._engines[key]
+
+
+def _go_on(run: greenlet, answer: list[Block] | Exception) -> Any:
+    """Let a run have its answer; gives its next request, or None when it has ended."""
+    return run.throw(answer) if isinstance(answer, Exception) else run.switch(answer)
 
 
 def _kind(lane: str, ask: Ask) -> tuple[Any, ...]:
