@@ -140,6 +140,12 @@ def test_tables_one_cannot_learn_from(
     refused(fedkin("run", "local", "--data", tmp_path / "table.csv", *columns), sentence)
 
 
+def test_memory_too_small_for_what_a_server_keeps(fedkin: Fedkin, tmp_path: Path) -> None:
+    ended = fedkin("run", "perm", "--memory", "1KB", "--out", tmp_path / "run")
+    refused(ended, "server of this method keeps every client's model, .* MB in all")
+    assert not (tmp_path / "run").exists()
+
+
 def test_more_memory_than_there_is(fedkin: Fedkin, monkeypatch: pytest.MonkeyPatch) -> None:
     def too_much(*_: object) -> None:
         raise MemoryError("Unable to allocate 7.11 PiB for an array")

@@ -51,6 +51,19 @@ def test_only_runs_alike_are_computed_as_one() -> None:
     assert [len(batch) for batch in batches(entries, problems)] == [2, 2]
 
 
+def test_runs_with_bounded_memory_are_computed_alone_and_end_alike(tmp_path: Path) -> None:
+    found = []
+    for memory in (None, "1KB"):
+        entries = plan("apfl", BASE | {"memory": memory}, [0, 1], {})
+        problems = [entry.config.make_problem(entry.config.make_data()) for entry in entries]
+        assert [len(batch) for batch in batches(entries, problems)] == ([1, 1] if memory else [2])
+        folder = tmp_path / str(memory)
+        execute(entries, folder, lambda c, _: c.to_toml(), lambda _: None, threading.Event())
+        found.append([pd.read_csv(e.folder(folder) / "clients.csv") for e in entries])
+    for together, alone in zip(*found, strict=True):
+        pd.testing.assert_frame_equal(together, alone, rtol=1e-5)
+
+
 def test_each_run_of_a_comparison_equals_the_same_run_alone(tmp_path: Path) -> None:
     entries = plan("scaffold", BASE, [0, 1], {"lr": ["0.05", "0.2"]})
     save_plan(tmp_path / "c", entries)

@@ -108,12 +108,15 @@ Pair = tuple[Entry, Problem]
 
 
 def batches(entries: Sequence[Entry], problems: Sequence[Problem]) -> list[list[Pair]]:
-    """Runs that are computed as one: alike, and not more than fit in memory."""
+    """Runs that are computed as one: alike, and not more than fit in memory.
+
+    A run whose memory is bounded is computed alone: only then can what it holds go to files.
+    """
     found: list[list[Pair]] = []
     for pair in zip(entries, problems, strict=True):
         numbers = pair[1].num_clients * pair[1].size
         for batch in found:
-            alike = can_merge([batch[0][1], pair[1]])
+            alike = can_merge([batch[0][1], pair[1]]) and pair[0].config.memory is None
             if alike and (len(batch) + 1) * numbers <= MOST_NUMBERS:
                 batch.append(pair)
                 break
@@ -144,7 +147,7 @@ def _together(
             entry.config.make_method(),
             entry.config.settings(),
             folder,
-            lambda lane: meeting.port(number, lane),
+            (lambda lane: meeting.port(number, lane)) if settings.memory is None else None,
             len(batch),
         )
         if started:

@@ -88,7 +88,7 @@ class RunConfig(BaseModel):
     block_size: int | None = Field(None, ge=1, le=MOST, description="clients computed together")
     threads: int | None = Field(None, ge=1, le=4096, description="processor threads to use")
     memory: str | None = Field(
-        None, description="client memory held in RAM, as in 2GB; what exceeds it goes to files"
+        None, description="what clients keep in RAM, as in 2GB; what exceeds it goes to files"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own numbers")
     data: DataConfig = DataConfig()

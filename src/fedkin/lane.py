@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkin.engines import Choices, Embedded
+from fedkin.errors import FedkinError
 from fedkin.federation import Asks, Federation
 from fedkin.methods import Local, Method, State
 from fedkin.tensors import Chunked, Stored
@@ -69,6 +70,22 @@ class Lane:
             state[name] = stored[:].to(device)
         self.state = State(**state)
         self.fed.engine.memory.restore(_under("memory.", tensors))  # type: ignore[attr-defined]
+
+
+def check_server_memory(lane: Lane, budget: int | None) -> None:
+    """Refuse a method whose server keeps more rows of clients than the memory given would hold."""
+    rows = [
+        value
+        for value in vars(lane.state).values()
+        if isinstance(value, Tensor) and value.dim() > 1 and len(value) == lane.fed.size
+    ]
+    held = sum(value.numel() * value.element_size() for value in rows)
+    if budget is not None and held > budget:
+        raise FedkinError(
+            f"the server of this method keeps every client's model, {held / 1e6:.3g} MB in all, "
+            "and only what clients keep themselves can go to files: give more memory than that, "
+            "or choose a method whose personal models stay with the clients"
+        )
 
 
 def local_like(method: Method) -> Local:

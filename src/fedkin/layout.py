@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import torch
@@ -20,14 +21,13 @@ class Slot:
     shape: tuple[int, ...]
     start: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         return prod(self.shape)
 
     def view(self, rows: Tensor) -> Tensor:
         """This parameter in every row of [B, d]: [B, *shape], sharing memory."""
-        flat = rows[:, self.start : self.start + self.size]
-        return flat.unflatten(1, self.shape) if self.shape else flat[:, 0]
+        return rows.narrow(1, self.start, self.size).view(rows.shape[0], *self.shape)
 
 
 @dataclass(frozen=True)

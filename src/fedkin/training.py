@@ -16,7 +16,15 @@ from fedkin.engines import Embedded, make_engine
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.evaluation import Scores, score, score_model
 from fedkin.federation import Engine, Federation
-from fedkin.lane import Lane, choices_of, go_on_with, local_like, restore_lanes, save_lanes
+from fedkin.lane import (
+    Lane,
+    check_server_memory,
+    choices_of,
+    go_on_with,
+    local_like,
+    restore_lanes,
+    save_lanes,
+)
 from fedkin.memory import Budget, Memory
 from fedkin.methods import Local, Method
 from fedkin.problem import Problem
@@ -97,7 +105,9 @@ class Trainer:
             )
         )
         fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
-        return Lane(method, fed, method.init(fed))
+        lane = Lane(method, fed, method.init(fed))
+        check_server_memory(lane, parse_size(s.memory))
+        return lane
 
     @property
     def strategy(self) -> str | None:

@@ -149,6 +149,8 @@ def drift(steps: int, still: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -
     `still` is one of them, linear in its arguments: so its effect is a small matrix, and that
     of many of them a power of it.
     """
+    if steps == 0:
+        return list(rows)
     basis = torch.eye(len(rows), dtype=torch.float64)
     matrix = torch.stack(still(*basis))
     power = torch.linalg.matrix_power(matrix, steps)
