@@ -11,6 +11,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -28,6 +30,15 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+class RateColumn(ProgressColumn):
+    """Rounds per second, worked out when the bar is drawn and not in every round."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f} rounds/s" if task.speed else "")
+
+
 @contextmanager
 def progress(
     title: str, start: int, total: int, quiet: bool
@@ -37,20 +48,18 @@ def progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        RateColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[accuracy]}"),
     )
     with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
-        task = bar.add_task(title, total=total, completed=start, rate="", accuracy="")
+        task = bar.add_task(title, total=total, completed=start, accuracy="")
 
         def advance(done: RoundDone) -> None:
-            speed = bar.tasks[task].speed
-            rate = f"{speed:.1f} rounds/s" if speed else ""
             shown = "" if done.accuracy is None else f"personal accuracy {done.accuracy:.1%}"
-            bar.update(task, completed=done.round, rate=rate, accuracy=shown)
+            bar.update(task, completed=done.round, accuracy=shown)
 
         yield advance
 

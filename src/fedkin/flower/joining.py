@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -22,6 +23,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
 )
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
+    ObjectPushError,
     pull_and_inflate_object_from_tree,
 )
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -163,5 +165,8 @@ def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
             status, details = SubStatus.FAILED, f"{type(error).__name__}: {error}"
             failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
             answer = Message(failed, reply_to=message)
-        push_message(client, answer, context)
+        # a piece that the server has got from another site already is not sent on: once the
+        # rest has left, the SuperNode does not want it any more
+        with suppress(ObjectPushError):
+            push_message(client, answer, context)
         push_task_output(client, context, status, details)
