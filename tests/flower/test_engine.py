@@ -95,7 +95,7 @@ def test_a_bad_answer_is_left_out_and_its_site_named(kind: str):
     assert run(FedAvg(lr=0.1), fed, 3).x.equal(without(2))
     if kind == "NaN":
         assert fed.not_finite == [2]
-    elif kind != "lost":
+    if kind != "lost":
         assert len(said) == 3
         assert all("the answer of 'c' is left out" in sentence for sentence in said)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedkin.errors import FedkinError
 from fedkin.flower.joining import Joining, start_node
-from fedkin.flower.processes import free_port, is_free, write_private
+from fedkin.flower.processes import check_free, free_port, write_private
 from fedkin.flower.runtime import Place
 from fedkin.flower.site import Resident
 from tests.flower.world import Process, all_ended, until
@@ -38,8 +39,14 @@ def test_a_node_whose_parent_died_ends_although_it_seeks_a_server(tmp_path: Path
         until(lambda: not Path(f"/proc/{node}").exists(), 20, seeks.read_text)
 
 
-def test_a_port_in_use_is_not_free():
+def test_where_one_cannot_listen_is_told_why():
     port = free_port()
-    assert is_free("127.0.0.1", port)
-    with socket.create_server(("127.0.0.1", port)):
-        assert not is_free("127.0.0.1", port)
+    check_free("127.0.0.1", port)
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(FedkinError, match=f"port {port} is in use"),
+    ):
+        check_free("127.0.0.1", port)
+    for elsewhere in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(FedkinError, match=f"cannot listen on {elsewhere}"):
+            check_free(elsewhere, port)

@@ -1,11 +1,10 @@
-"""Who may take part, who may come in, how long a request waits: the server's rules alone."""
+"""Who may take part and who may come in: the server's rules alone."""
 
 from __future__ import annotations
 
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from fedkin import __version__
 from fedkin.data.site import Agreement
-from fedkin.engines.flower import Letter
-from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles, SiteFiles, make_certificates, read_public
 from fedkin.flower.joining import keys_for
 from fedkin.flower.plan import Plan
-from fedkin.flower.post import Card, FlowerPost, Terms
+from fedkin.flower.post import Card, Terms
 from fedkin.flower.scripts.superlink import Gate
 from fedkin.flower.serving import Serving
+from tests.flower.world import card
 
 # certificates -----------------------------------------------------------------------------
 
@@ -125,14 +122,6 @@ def test_without_keys_the_gate_asks_for_none():
 # the plan ---------------------------------------------------------------------------------
 
 
-def card(name: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "name": name, "identity": name, "fedkin": __version__, "train": 5, "test": 2,
-        "validation": None, "shape": [4], "target": [], "num_classes": 3, "parameters": 15,
-        **changes,
-    }  # fmt: skip
-
-
 def plan() -> Plan:
     return Plan.new("run", 2, Agreement(classes=3), Terms())
 
@@ -181,97 +170,6 @@ def test_the_server_knows_sizes_and_no_samples():
     assert not data.train.here
     assert len(data.train.x) == 2
     assert data.train.x.eq(0).all()
-
-
-# waiting ----------------------------------------------------------------------------------
-
-
-class Scripted(FlowerPost):
-    """A post whose every turn is told beforehand."""
-
-    def __init__(self, sites: str, terms: Terms, *turns: Callable[[Scripted], None]) -> None:
-        self.said: list[str] = []
-        super().__init__(None, {}, lambda facts: None, terms, 0, self.said.append)  # type: ignore[arg-type]
-        self.cards = {name: Card(card(name), ord(name)) for name in sites}
-        self.turns, self.sent = list(turns), list[int]()
-
-    def _send(self, parcels: list[Any], marks: list[Any]) -> None:
-        self.sent += [mark.node for mark in marks]
-
-    def _turn(self) -> None:
-        if self.turns:
-            self.turns.pop(0)(self)
-
-
-def answer(*positions: int) -> Callable[[Scripted], None]:
-    def turn(post: Scripted) -> None:
-        for i in positions:
-            post._exchange.answers[i] = ({}, {"from": i})
-
-    return turn
-
-
-def returns(name: str, node: int) -> Callable[[Scripted], None]:
-    return lambda post: post._meet(node, ({}, card(name)))
-
-
-def exchange(post: Scripted, sites: str) -> dict[int, Message | str]:
-    return post.exchange([Letter(name, {}, {}, {}) for name in sites])
-
-
-def test_a_request_waits_for_the_agreed_share():
-    post = Scripted("abcde", Terms(0.8, 60), answer(1, 2), answer(0), answer(4), answer(3))
-    assert set(exchange(post, "abcde")) == {0, 1, 2, 4}
-    assert len(post.turns) == 1
-
-
-def test_a_silent_site_is_left_out_until_it_is_heard_of_again():
-    post = Scripted("abc", Terms(1.0, 0.05), answer(0, 1))
-    assert set(exchange(post, "abc")) == {0, 1}
-    assert "site 'c' did not answer within 0.05 seconds" in post.said[0]
-    post.turns = [answer(0, 1)]
-    assert set(exchange(post, "abc")) == {0, 1}  # at once: nobody waits for c
-    assert len(post.said) == 1
-    post.turns = [answer(0, 1), answer(2)]
-    post.cards["c"] = Card(card("c"), 9)
-    assert set(exchange(post, "abc")) == {0, 1, 2}
-
-
-def test_a_site_that_comes_back_gets_its_letter_again():
-    post = Scripted("ab", Terms(1.0, 60), answer(0), returns("b", 77), answer(1))
-    assert set(exchange(post, "ab")) == {0, 1}
-    assert post.sent == [ord("a"), ord("b"), 77]
-
-
-def test_those_not_in_reach_are_lost_without_waiting():
-    post = Scripted("ab", Terms(1.0, 60))
-    assert exchange(post, "c") == {}
-
-
-def test_with_nobody_in_reach_the_run_waits():
-    post = Scripted("", Terms(1.0, 0.02), *[lambda post: None] * 3, returns("a", 5), answer(0))
-    assert set(exchange(post, "a")) == {0}
-    assert post.sent == [5]
-
-
-def test_a_registered_site_cannot_speak_in_anothers_name():
-    post = Scripted("", Terms())
-    post.registered, post._names = True, {5: "north", 6: "south"}
-    post._meet(5, ({}, card("south")))
-    assert not post.cards
-    assert post.said == ["site 'north' cannot take part: it calls itself 'south'"]
-    post._meet(6, ({}, card("south")))
-    assert list(post.cards) == ["south"]
-
-
-def test_a_request_to_nobody_is_over_at_once():
-    assert exchange(Scripted("a", Terms()), "") == {}
-
-
-@pytest.mark.parametrize("terms", [{"wait": 0}, {"wait": 1.1}, {"timeout": 0}])
-def test_impossible_terms_are_refused(terms: dict[str, float]):
-    with pytest.raises(FedkinError, match="must be above 0"):
-        Terms(**terms)
 
 
 # imports ----------------------------------------------------------------------------------

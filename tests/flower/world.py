@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkin import __version__
 from fedkin.cli import main
 from fedkin.config import RunConfig
 from fedkin.data.clients import ClientData, Examples
@@ -73,6 +74,15 @@ def write_config(
         )
     )
     return path
+
+
+def card(name: str, **changes: Any) -> dict[str, Any]:
+    """What a site tells of itself, for tests that need no site."""
+    return {
+        "name": name, "identity": name, "fedkin": __version__, "train": 5, "test": 2,
+        "validation": None, "shape": [4], "target": [], "num_classes": 3, "parameters": 15,
+        **changes,
+    }  # fmt: skip
 
 
 def embedded(config_path: Path, files: dict[str, Path]) -> Trainer:
@@ -193,10 +203,15 @@ class Recorder:
 
     def __init__(self, target: str) -> None:
         host, _, port = target.partition(":")
-        self.target, self.up = (host, int(port)), bytearray()
+        self.target, self._streams = (host, int(port)), list[bytearray]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def up(self) -> bytes:
+        """All that was sent, connection by connection."""
+        return b"\n".join(self._streams)
 
     def _accept(self) -> None:
         while True:
@@ -207,7 +222,8 @@ class Recorder:
             threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, socket.create_connection(self.target) as far, suppress(OSError):
+        self._streams.append(sent := bytearray())
+        with near, suppress(OSError), socket.create_connection(self.target) as far:
             while True:
                 ready, _, _ = select.select([near, far], [], [])
                 for end in ready:
@@ -215,7 +231,7 @@ class Recorder:
                     if not data:
                         return
                     if end is near:
-                        self.up += data
+                        sent += data
                     (far if end is near else near).sendall(data)
 
     def close(self) -> None:

@@ -66,7 +66,10 @@ class Flower:
         usual = _commonest([_shape(answer) for answer in came.values()])
         for i, (reply, facts) in came.items():
             if _shape((reply, facts)) == usual:
-                yield block(i, {k: v.to(self.device) for k, v in reply.items()}, facts)
+                found = block(i, {k: v.to(self.device) for k, v in reply.items()}, facts)
+                if not bool(found.good.all()):
+                    self._leave_out(ask, i, "it has numbers that are not finite")
+                yield found
             else:
                 self._leave_out(ask, i, f"it is {_words(_shape((reply, facts)))} where others' are "
                                 f"{_words(usual)}")  # fmt: skip

@@ -13,6 +13,7 @@ from fedkin.screen import say
 
 Certs = Annotated[Path | None, typer.Option(help="folder of certificates: see `fedkin certs`")]
 ConfigFile = Annotated[Path | None, typer.Argument(help="a config.toml with a [sites] table")]
+Patience = Annotated[float, typer.Option(min=0, help="seconds to wait for the others at first")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS although it is not loopback")]
 
 
@@ -32,10 +33,14 @@ def serve(
     config: ConfigFile = None,
     clients: Annotated[int, typer.Option(help="sites to wait for before the first round")] = 2,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on")] = 8000,
-    wait: Annotated[float, typer.Option(help="share of sites asked that is enough")] = 0.8,
-    timeout: Annotated[float, typer.Option(help="seconds a request waits at most")] = 120.0,
-    patience: Annotated[float, typer.Option(help="seconds to wait for sites to join")] = 3600.0,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
+    wait: Annotated[
+        float | None, typer.Option(help="share of sites asked that is enough (default 0.8)")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="seconds a request waits at most (default 120)")
+    ] = None,
+    patience: Patience = 3600.0,
     certs: Certs = None,
     insecure: Insecure = False,
     out: Annotated[Path | None, typer.Option(help="run folder to make")] = None,
@@ -54,18 +59,28 @@ def serve(
     """
     need_flower()
     from fedkin.flower import serving
+    from fedkin.flower.plan import Plan
     from fedkin.flower.post import Terms
+    from fedkin.flower.processes import check_free
     from fedkin.results.folder import RunFolder
 
     if (config is None) == (resume is None):
         raise FedkinError("give a config.toml to begin a run, or --resume RUN to go on with one")
     options = serving.Serving(host, port, certs, insecure, patience, quiet)
-    options.keys()
+    keys = options.keys()
+    if not prepare:
+        check_free(host, port)
     if config is not None:
-        folder = serving.prepare(config, clients, Terms(wait, timeout), out)
+        if keys and len(keys.sites) < clients:
+            raise FedkinError(
+                f"{certs} has keys for {len(keys.sites)} sites, and --clients waits for {clients}: "
+                "add some with `fedkin certs --site`"
+            )
+        folder = serving.prepare(config, clients, Terms().changed(wait, timeout), out)
     else:
         assert resume is not None
         folder = RunFolder.open(resume)
+        Plan.read(resume).under(wait, timeout).write(resume)
     if prepare:
         place = folder.path.resolve()
         given = f"--run-config 'folder=\"{place}\"'"
@@ -82,7 +97,10 @@ def join(
     insecure: Insecure = False,
     home: Annotated[Path | None, typer.Option(help="where this site remembers")] = None,
     device: Annotated[str, typer.Option(help="where torch computes: cpu, cuda, ...")] = "cpu",
-    poll: Annotated[float, typer.Option(help="most seconds between looks for messages")] = 0.2,
+    poll: Annotated[
+        float, typer.Option(min=0.01, help="most seconds between looks for messages")
+    ] = 0.2,
+    patience: Patience = 3600.0,
     stay: Annotated[bool, typer.Option("--stay", help="wait for further runs")] = False,
 ) -> None:
     """Take part in a run with this site's own data, which stay here.
@@ -99,7 +117,7 @@ def join(
         raise FedkinError(f"there is no file {data}")
     place = (home or Path(f"fedkin-{name}")).resolve()
     site = Resident(name, data.resolve(), place, device, say)
-    joining.join(joining.Joining(server, site, keys, poll, stay), say)
+    joining.join(joining.Joining(server, site, keys, poll, stay, patience), say)
 
 
 def certs(

@@ -40,6 +40,9 @@ def reply(message: Message, site: Resident) -> Message:
     try:
         tensors, facts = site.answer(*from_records(message.content))
     except FedkinError as error:
-        site.say(f"a request could not be answered: {error}")
-        tensors, facts = {}, {"error": str(error)}
+        if site.refused is None:
+            site.say(f"a request could not be answered: {error}")
+        # what is wrong with data is told in their own words, which are not for the server
+        reason = str(error) if site.refused is None else "its data do not fit, as its screen says"
+        tensors, facts = {}, {"error": reason, "name": site.name}
     return Message(to_records(facts, reply=tensors), reply_to=message)

@@ -8,6 +8,7 @@ from typing import Any
 
 from flwr.superlink.grid import HttpGrid
 
+from fedkin.commands import RESUME_SERVED
 from fedkin.config import RunConfig
 from fedkin.engines.flower import Flower
 from fedkin.errors import FedkinError
@@ -61,7 +62,7 @@ class ServedTrainer(Trainer):
         if missed:
             self.say(
                 f"not reached at the end, and without their models: {', '.join(missed)}; "
-                f"let them join again and go on with: fedkin serve --resume {folder.path}"
+                f"let them join again and go on with: {RESUME_SERVED} {folder.path}"
             )
 
 
@@ -93,6 +94,7 @@ def conduct(
         raise FedkinError(
             f"only {len(post.cards)} of {wanted} sites joined within {patience:g} seconds"
             + (f" ({', '.join(sorted(post.cards))})" if post.cards else "")
+            + f": wait for them again with `{RESUME_SERVED} {folder.path}`"
         )
     if not again:
         plan = plan.settled(post.cards).write(folder.path)

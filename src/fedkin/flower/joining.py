@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from math import inf
 from pathlib import Path
 
@@ -34,25 +35,43 @@ from fedkin.errors import FedkinError
 from fedkin.flower.certificates import SiteFiles, read_public
 from fedkin.flower.client_app import reply
 from fedkin.flower.processes import Child, free_port, write_private
-from fedkin.flower.reach import check_key, is_loopback, split_address, wait_for_server
+from fedkin.flower.reach import (
+    check_host,
+    check_key,
+    is_loopback,
+    split_address,
+    wait_for_server,
+)
 from fedkin.flower.runtime import Place, acquire, heartbeat
 from fedkin.flower.scripts.rest import Rest
 from fedkin.flower.site import Resident
+from fedkin.results.folder import take_lock
 
 PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is asked for again
 LINGER = 3.0  # seconds for the last answer to leave
 AGAIN = 2.0  # seconds before a connection that broke is tried again
+KEY_TIME = 120.0  # seconds in which Flower notices that the last one with this key is dead
 
 
 @dataclass(frozen=True)
 class Joining:
-    """How a site takes part. `keys` are its certificates; None: a plain connection."""
+    """How a site takes part. `keys` are its certificates; None: a plain connection.
+    `patience` is how many seconds it waits for a server that it has never reached."""
 
     server: str
     site: Resident
     keys: SiteFiles | None
     poll: float = 0.2
     stay: bool = False
+    patience: float = inf
+
+
+class End(Enum):
+    """How a connection ended: all is done, it broke off, or the server did not take it."""
+
+    DONE = auto()
+    BROKEN = auto()
+    NOT_TAKEN = auto()
 
 
 def keys_for(server: str, certs: Path | None, insecure: bool) -> SiteFiles | None:
@@ -70,27 +89,35 @@ def keys_for(server: str, certs: Path | None, insecure: bool) -> SiteFiles | Non
 def join(options: Joining, say: Callable[[str], None]) -> None:
     """Connect, answer whatever is asked, and end when the server is done."""
     authority = options.keys.authority if options.keys else None
-    wait_for_server(options.server, authority, say)
+    check_host(options.server)
+    wait_for_server(options.server, authority, say, options.patience)
     if options.keys:
         check_key(options.server, options.keys.authority, read_public(options.keys.public))
     say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
-    told = False
-    while not attend(options, say):
-        if not told:
-            say("the connection broke off; trying again until the server takes it")
-            told = True
-        time.sleep(AGAIN)
-        wait_for_server(options.server, authority, say)
+    with take_lock(options.site.home):
+        told, last = False, time.monotonic()
+        while (end := attend(options, say)) is not End.DONE:
+            if not told:
+                say("the connection broke off; trying again until the server takes it")
+                told = True
+            if end is End.BROKEN:
+                last = time.monotonic()
+            elif time.monotonic() > last + KEY_TIME:
+                raise FedkinError(
+                    f"{options.server} does not take this site: another one with its key is there"
+                )
+            time.sleep(AGAIN)
+            wait_for_server(options.server, authority, say)
 
 
-def attend(options: Joining, say: Callable[[str], None]) -> bool:
-    """Answer messages; True when the experiment is over, False when the connection is."""
+def attend(options: Joining, say: Callable[[str], None]) -> End:
+    """Answer messages until there is an end."""
     home = options.site.home / "flower"
     home.mkdir(exist_ok=True)
     place = Place(f"127.0.0.1:{free_port()}", home / "secret")
     write_private(place.secret, secrets.token_bytes(32))
     node = start_node(options, place, home)
-    site, leave_at, rest = options.site, inf, Rest(0.02, 0.2)
+    site, leave_at, told, rest = options.site, inf, "", Rest(0.02, 0.2)
     try:
         with place.for_tasks() as tasks:
             while node.exit_code is None and time.monotonic() < leave_at:
@@ -102,9 +129,19 @@ def attend(options: Joining, say: Callable[[str], None]) -> bool:
                     site.finished = False
                     say(f"finished: the model of '{site.name}' is {site.model_path}")
                     leave_at = inf if options.stay else time.monotonic() + LINGER
+                elif site.refused is not None and told != site.refused:
+                    told = site.refused
+                    if options.stay:
+                        say(f"'{site.name}' cannot take part: {told}")
+                    else:
+                        leave_at = time.monotonic() + LINGER
     finally:
         node.stop()
-    return leave_at < inf
+    if site.refused is not None and leave_at < inf:
+        raise FedkinError(f"'{site.name}' cannot take part: {site.refused}")
+    if leave_at < inf:
+        return End.DONE
+    return End.BROKEN if "SuperNode ID" in node.said() else End.NOT_TAKEN
 
 
 def start_node(options: Joining, place: Place, home: Path) -> Child:
@@ -162,7 +199,9 @@ def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
         try:
             answer = reply(message, site)
         except Exception as error:  # a step that fails must not end the site
-            status, details = SubStatus.FAILED, f"{type(error).__name__}: {error}"
+            site.say(f"a request could not be answered: {type(error).__name__}: {error}")
+            # an error's words may quote data, which are not for the server
+            status, details = SubStatus.FAILED, type(error).__name__
             failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
             answer = Message(failed, reply_to=message)
         # a piece that the server has got from another site already is not sent on: once the

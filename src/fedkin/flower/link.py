@@ -25,7 +25,7 @@ from flwr.superlink.grid import HttpGrid
 
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles, read_public
-from fedkin.flower.processes import Child, is_free, write_private
+from fedkin.flower.processes import Child, write_private
 from fedkin.flower.reach import probe
 from fedkin.flower.runtime import Place, acquire, heartbeat
 
@@ -67,8 +67,6 @@ class Link:
         self.place = Place(
             f"[{near}]:{port}" if ":" in near else f"{near}:{port}", secret, authority
         )
-        if not is_free(host, port):
-            raise FedkinError(f"port {port} is in use: choose another with --port")
         words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), "--host", host]
         words += ["--port", port]
         words.append("--disable-runtime-dependency-installation")

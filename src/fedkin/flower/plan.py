@@ -78,6 +78,11 @@ class Plan:
     def terms(self) -> Terms:
         return Terms(self.wait, self.timeout)
 
+    def under(self, wait: float | None, timeout: float | None) -> Plan:
+        """The same with other terms, where some are given."""
+        terms = self.terms.changed(wait, timeout)
+        return replace(self, wait=terms.wait, timeout=terms.timeout)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The sites in the order of clients, once it is settled who takes part."""

@@ -34,8 +34,14 @@ class Terms:
     def __post_init__(self) -> None:
         if not 0 < self.wait <= 1:
             raise FedkinError(f"--wait must be above 0 and at most 1, not {self.wait}")
-        if self.timeout <= 0:
-            raise FedkinError(f"--timeout must be above 0 seconds, not {self.timeout}")
+        if not 0 < self.timeout < math.inf:
+            raise FedkinError(f"--timeout must be above 0 and finite, not {self.timeout}")
+
+    def changed(self, wait: float | None, timeout: float | None) -> Terms:
+        """Other terms, where some are given."""
+        return Terms(
+            self.wait if wait is None else wait, self.timeout if timeout is None else timeout
+        )
 
     def enough(self, asked: int) -> int:
         return math.ceil(self.wait * asked - 1e-9)
@@ -114,6 +120,9 @@ class FlowerPost:
             if time.monotonic() > until:
                 return False
             self._turn()
+            for name, card in list(self.cards.items()):
+                if card.node not in self._names:
+                    self._miss(name, card.node, "it has left")
         return True
 
     def _look_round(self) -> None:
@@ -144,16 +153,30 @@ class FlowerPost:
             if self.registered and name != facts.get("name"):
                 raise FedkinError(f"it calls itself '{facts.get('name')}'")
             self.admit(facts)
+            before = self.cards.get(name)
+            other = before and before.facts["identity"] != facts["identity"]
+            if before and other and before.node in self._names:
+                raise FedkinError(
+                    f"another site that is connected is called '{name}'; if that was this one "
+                    "before a crash, join again in two minutes"
+                )
         except FedkinError as error:
             if node not in self._refused:
                 self.warn(f"site '{title}' cannot take part: {error}")
+                self._refuse(node, str(error))
             self._refused[node] = time.monotonic()
             return
-        before = self.cards.get(name)
-        if before and before.facts.get("identity") != facts.get("identity"):
+        if other:
             self.warn(f"site '{name}' is now another installation; what it remembered is lost")
+        if before is None:
+            self.warn(f"site '{name}' is here")
         self.cards[name] = Card(facts, node)
         self._hand_over(self._exchange.open_at(name))
+
+    def _refuse(self, node: int, reason: str) -> None:
+        """Let a node know; what it answers does not matter."""
+        about = {"kind": "refused", "experiment": self.hello["experiment"], "reason": reason}
+        self._send([(node, to_records(about), "query", HELLO_TIME)], [])
 
     def _miss(self, name: str, node: int, reason: str) -> None:
         """A site's node is gone; it may have come back as another one meanwhile."""

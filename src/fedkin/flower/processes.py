@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -23,14 +24,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def is_free(host: str, port: int) -> bool:
-    """Whether one could listen there."""
+def check_free(host: str, port: int) -> None:
+    """Refuse a place where one cannot listen."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise FedkinError(f"port {port} is in use: choose another with --port") from None
+        raise FedkinError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
 
 
 class Child:
@@ -42,6 +44,7 @@ class Child:
     def __init__(self, script: str, words: Sequence[object], home: Path, log: Path) -> None:
         self.log = log
         self._file: IO[bytes] = log.open("ab")
+        self._begin = log.stat().st_size
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPTS / script), str(os.getpid()), *map(str, words)],
             stdin=subprocess.DEVNULL,
@@ -56,9 +59,13 @@ class Child:
         """None as long as it runs."""
         return self._process.poll()
 
+    def said(self) -> str:
+        """Its part of the log, which goes on from one process to the next."""
+        return self.log.read_bytes()[self._begin :].decode(errors="replace")
+
     def last_words(self, lines: int = 15) -> str:
         """The end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.said().splitlines()[-lines:])
 
     def wait_for(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait until it is ready, or fail with its last words."""

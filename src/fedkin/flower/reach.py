@@ -8,6 +8,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import httpx
@@ -26,18 +27,33 @@ def is_loopback(host: str) -> bool:
 def split_address(address: str) -> tuple[str, int]:
     """HOST:PORT, also [IPv6]:PORT."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise FedkinError(f"'{address}' is not an address: write HOST:PORT")
     return host.strip("[]"), int(port)
 
 
-def wait_for_server(address: str, authority: Path | None, say: Callable[[str], None]) -> None:
+def check_host(address: str) -> None:
+    """Refuse a server's name that nobody knows."""
+    host, port = split_address(address)
+    try:
+        socket.getaddrinfo(host, port)
+    except (socket.gaierror, UnicodeError) as error:
+        # a network that is not up yet knows no names either
+        if getattr(error, "errno", None) != socket.EAI_AGAIN:
+            raise FedkinError(f"there is no host '{host}': check the server's address") from None
+
+
+def wait_for_server(
+    address: str, authority: Path | None, say: Callable[[str], None], patience: float = inf
+) -> None:
     """Return once the server answers; a wrong kind of connection is an error at once."""
-    told = False
+    told, until = False, time.monotonic() + patience
     while True:
         problem = probe(address, authority)
         if problem is None:
             return
+        if time.monotonic() >= until:
+            raise FedkinError(f"no server at {address} within {patience:g} seconds: {problem}")
         if not told:
             say(f"waiting for {address} ({problem})")
             told = True

@@ -44,7 +44,8 @@ class Resident:
     """Answers the server's requests about one client's data.
 
     What may be asked: who are you (`hello`), run a step of an installed method (`work`),
-    and keep your own model as a file (`finish`). The data file is chosen here and nowhere
+    and keep your own model as a file (`finish`); and it may be told that it cannot take
+    part (`refused`). The data file is chosen here and nowhere
     else; no code and no path comes from the server.
     """
 
@@ -61,6 +62,7 @@ class Resident:
         self.name, self.data, self.home, self.device = name, data, home, device
         self.say = say
         self.finished = False
+        self.refused: str | None = None  # why this site cannot take part in the last run
         self._desks: dict[str, Desk] = {}
         home.mkdir(parents=True, exist_ok=True)
 
@@ -73,7 +75,10 @@ class Resident:
         """The answer to a request; a FedkinError says why there is none."""
         kind, experiment = facts["kind"], _safe(facts["experiment"])
         if kind == "hello":
-            return {}, self._hello(experiment, facts["setup"])
+            return {}, self._greeted(experiment, facts["setup"])
+        if kind == "refused":
+            self.refused = self.refused or str(facts["reason"])[:500]
+            return {}, {}
         desk = self._desk(experiment)
         if kind == "work":
             return self._work(desk, experiment, tensors, facts)
@@ -83,6 +88,16 @@ class Resident:
 
     # who are you -----------------------------------------------------------------------
 
+    def _greeted(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a hello; what is wrong with the data here is remembered."""
+        try:
+            card = self._hello(experiment, setup)
+        except FedkinError as error:
+            self.refused = str(error)
+            raise
+        self.refused = None
+        return card
+
     def _hello(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
         desk = self._desks.get(experiment)
         if desk is None or desk.setup != setup:
@@ -90,6 +105,12 @@ class Resident:
             place = self.home / "memory" / experiment
             place.mkdir(parents=True, exist_ok=True)
             write_text(place / "setup.json", json.dumps(setup))
+            sizes = [
+                int(part.sizes[0]) for part in (desk.problem.data.train, desk.problem.data.test)
+            ]
+            self.say(
+                f"asked to take part in '{experiment}': {sizes[0]} samples to train, {sizes[1]} to test"
+            )
         problem = desk.problem
         data = problem.data
         return {

@@ -21,12 +21,24 @@ from fedkin.tensors import sync, write_text
 STRATEGY, LOCK = "strategy.json", ".lock"
 
 
+def take_lock(folder: Path) -> IO[str]:
+    """The right to work in a folder, until the file is closed or this process ends."""
+    lock = (folder / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FedkinError(
+            f"another process is working in {folder}: wait for it to end, or stop it"
+        ) from None
+    return lock
+
+
 class RunFolder:
     """A run's place on disk, used by one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = self._take_lock()
+        self._lock = take_lock(path)
         self._columns: dict[str, list[str]] = {}
         self._unsynced: set[Path] = set()
 
@@ -52,16 +64,6 @@ class RunFolder:
         if not (path / "config.toml").is_file():
             raise FedkinError(f"{path} is not a run folder: it has no config.toml")
         return cls(path)
-
-    def _take_lock(self) -> IO[str]:
-        lock = (self.path / LOCK).open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FedkinError(
-                f"another process is working in {self.path}: wait for it to end, or stop it"
-            ) from None
-        return lock
 
     def close(self) -> None:
         self._lock.close()
