@@ -18,6 +18,7 @@ from torch import Tensor
 from fedkin import rng
 from fedkin.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep
 from fedkin.kernels import Kernel
+from fedkin.kernels.native import Native
 from fedkin.kernels.statistics import settled, spread
 from fedkin.memory import Memory
 from fedkin.problem import Part, Problem
@@ -128,6 +129,14 @@ class Client:
         self._count(1, batch.sizes)
         v = self._rows(v)
         return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
+
+    def descend_(self, v: Tensor, lr: Any) -> Tensor:
+        """v - lr*g_i(v) on the next minibatch; v's own memory is used for it where it can be."""
+        batch = self.next_batch()
+        if not isinstance(self.kernel, Native) or self._active is not None or self.problem.l2:
+            return descend(v, lr, self.grad(v, batch))
+        self._count(1, batch.sizes)
+        return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w)
 
     def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The loss on a minibatch as a column, and its gradient."""
@@ -273,6 +282,11 @@ class Client:
         """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""
         starts, sizes = (t[self.who[rows]].numpy() for t in (part.starts, part.sizes))
         return sweep(part.x, part.y, starts, sizes, self.problem.dtype)
+
+
+def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
+    """y - lr*g in one pass over memory, for a number or a column lr."""
+    return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)
 
 
 def _as_state(value: Any) -> State:

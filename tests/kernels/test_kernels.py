@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.kernels import ModelSpec, UnsupportedLayerError, make_kernel
+from fedkin.kernels.native import Native
 from fedkin.layout import Layout
 from fedkin.losses import LOSSES
 
@@ -93,6 +94,20 @@ def test_gradients_and_values_equal_autograd(model: str, loss: str) -> None:
         found = kernel.value_and_grad(v, x, y, w)
         torch.testing.assert_close(found, (value, slope), rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(kernel.grad(v, x, y, w), slope, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [name for name in MODULES if name != "residual"])
+@pytest.mark.parametrize("examples", [1, EXAMPLES])
+def test_a_step_in_place_is_the_step_along_autograds_gradient(model: str, examples: int) -> None:
+    spec, (v, x, y, w) = setup(model)
+    x, y, w, rates = x[:, :examples], y[:, :examples], w[:, :examples], torch.rand(ROWS, 1).double()
+    _, slope = reference(spec, v, x, y, w)
+    _, even = reference(spec, v, x, y, torch.full_like(w, 1 / examples))
+    kernel = Native(spec)
+    for lr, weights, expected in ((0.3, w, slope), (rates, w, slope), (rates, None, even)):
+        own = v.clone()
+        assert kernel.descend_(own, lr, x, y, weights) is own
+        torch.testing.assert_close(own, v - lr * expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_hinge_is_that_of_pytorch() -> None:

@@ -14,7 +14,7 @@ from fedkin.problem import Problem
 NAMES = ("auto", "stacked", "vmap", "threads", "autograd", "compiled")
 
 # bytes of models and batches worked on together: around the size of a core's cache
-BUDGETS = (1_500_000, 4_000_000, 8_000_000)
+BUDGETS = (1_500_000, 5_000_000, 16_000_000)
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ class UnsupportedLayerError(Exception):
 class Layer:
     """`forward` gives the output and what `backward` needs of it.
 
-    `backward` writes the gradients of the layer's own parameters into g [B, d] and
-    gives the gradient by the layer's input (None when nobody needs it).
+    `backward` writes the gradients of the layer's own parameters into g [B, d], or, where g is
+    v itself, adds them to the parameters. It gives the gradient by the layer's input (None
+    when nobody needs it).
     """
 
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
@@ -66,17 +67,19 @@ class Linear(Layer):
     def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
         assert self.weight is not None
         slopes = gy.flatten(1, -2)
-        target = self.weight.view(g)
-        if kept.shape[1] == 1 and target[0].numel() <= FEW:
-            torch.mul(slopes.transpose(1, 2), kept, out=target)
+        target, turned = self.weight.view(g), slopes.transpose(1, 2)
+        # by the input first: the weights may be changed in what follows
+        gx = None if first else torch.bmm(slopes, self.weight.view(v))
+        single = kept.shape[1] == 1 and target[0].numel() <= FEW
+        if g is v:
+            target.addcmul_(turned, kept) if single else target.baddbmm_(turned, kept)
+        elif single:
+            torch.mul(turned, kept, out=target)
         else:
-            torch.bmm(slopes.transpose(1, 2), kept, out=target)
+            torch.bmm(turned, kept, out=target)
         if self.bias is not None:
-            torch.sum(slopes, 1, out=self.bias.view(g))
-        if first:
-            return None
-        gx: Tensor = torch.bmm(slopes, self.weight.view(v)).unflatten(1, gy.shape[1:-1])
-        return gx
+            _put(slopes.sum(1), self.bias.view(g), g is v)
+        return None if gx is None else gx.unflatten(1, gy.shape[1:-1])
 
 
 class Convolution(Layer):
@@ -116,9 +119,9 @@ class Convolution(Layer):
                 gy[i], inputs[i], kernels[i], sizes, m.stride, m.padding, m.dilation,
                 False, [0, 0], m.groups, wanted,
             )  # fmt: skip
-            weight_slopes[i].copy_(gw)
+            _put(gw, weight_slopes[i], g is v)
             if self.bias is not None:
-                self.bias.view(g)[i].copy_(gb)
+                _put(gb, self.bias.view(g)[i], g is v)
             input_slopes.append(gx)
         return None if first else _rows(input_slopes)
 
@@ -171,6 +174,10 @@ class Flatten(Layer):
 
     def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
         return gy.reshape(kept)
+
+
+def _put(gradient: Tensor, target: Tensor, add: bool) -> None:
+    target.add_(gradient) if add else target.copy_(gradient)
 
 
 def _pair(value: Any) -> list[int]:
@@ -245,8 +252,9 @@ class Native:
         return x
 
     def _backward(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, g: Tensor, factor: Any = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Writes `factor` times the gradient into g, or adds it to v where g is v."""
         kept = []
         for layer in self.layers:
             x, keep = layer.forward(v, x)
@@ -255,21 +263,33 @@ class Native:
         slope: Tensor | None = self.spec.loss.derivative(outputs, targets).view_as(x)
         assert slope is not None
         if w is not None:
-            slope = slope * w.reshape(*w.shape, *[1] * (x.dim() - 2))
+            factor = factor * w
         elif x.shape[1] > 1:
-            slope = slope / x.shape[1]
-        g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+            factor = factor / x.shape[1]
+        if isinstance(factor, Tensor):
+            factor = factor.reshape(*factor.shape, *[1] * (x.dim() - 2))
+        if isinstance(factor, Tensor) or factor != 1:
+            slope = slope * factor
         for i in reversed(range(len(self.layers))):
             assert slope is not None
             slope = self.layers[i].backward(v, kept[i], slope, g, first=i == 0)
-        return g, outputs, targets
+        return outputs, targets
 
     def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-        return self._backward(v, x, y, w)[0]
+        g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+        self._backward(v, x, y, w, g)
+        return g
+
+    def descend_(self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
+        """v <- v - lr*gradient in v's own memory, for a number or a column lr: no pass over
+        gradients, which are never written down."""
+        self._backward(v, x, y, w, v, -lr)
+        return v
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        g, outputs, targets = self._backward(v, x, y, w)
+        g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+        outputs, targets = self._backward(v, x, y, w, g)
         losses = self.spec.loss.value(outputs, targets).view(y.shape[:2])
         return (losses * weights(w, losses)).sum(1, keepdim=True), g

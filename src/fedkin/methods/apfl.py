@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.client import Client, descend
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import NotNegative, Share, State, descend
+from fedkin.methods.base import NotNegative, Share, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
-import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 from typing_extensions import Doc
@@ -84,14 +83,9 @@ class LocalWork(Method):
 
 def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
     """y <- y - lr*g_i(y), as often as the work says."""
-    steps = client.steps(**work)
-    result: Tensor = client.repeat(steps, lambda y: descend(y, lr, client.grad(y)), y)
+    own = y.expand(len(client), -1).clone()
+    result: Tensor = client.repeat(client.steps(**work), lambda y: client.descend_(y, lr), own)
     return result
-
-
-def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
-    """y - lr*g in one pass over memory, for a number or a column lr."""
-    return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)
 
 
 def use(client: Client, model: Tensor) -> dict[str, Tensor]:

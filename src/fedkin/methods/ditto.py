@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.client import Client, descend
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import NotNegative, State, descend, own
+from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 

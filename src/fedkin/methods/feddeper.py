@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
+from fedkin.client import Client, descend
 from fedkin.federation import Ask, Federation
-from fedkin.methods.base import NotNegative, Share, State, descend, own
+from fedkin.methods.base import NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 

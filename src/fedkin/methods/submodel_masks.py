@@ -20,7 +20,7 @@ from fedkin.masks import (
     random_coordinates,
     shuffled,
 )
-from fedkin.methods.base import Count, Positive, State, descend
+from fedkin.methods.base import Count, Positive, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.registry import register
 
@@ -75,7 +75,7 @@ def masked_sgd(
     else:
         m = coordinate_window(x, share, start, windows)
     steps = client.steps(**work)
-    y = client.repeat(steps, lambda y: descend(y, lr, m * client.grad(y)), m * x)
+    y = client.repeat(steps, lambda y: m * client.descend_(y, lr), m * x)
     return {"dx": y - m * x} | ({"held": m} if send_mask else {})
 
 
