@@ -8,6 +8,7 @@ import resource
 import statistics
 from collections.abc import Callable
 
+from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.perm import perm
 from bench.state import state
@@ -73,6 +74,7 @@ def main() -> None:
         "lockstep": lockstep,
         "state": state,
         "perm": perm,
+        "flower": flower,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
     parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)

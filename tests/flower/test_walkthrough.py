@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkin.flower.plan import Plan
+from fedkin.data.site import load_site
+from fedkin.flower.plan import Plan, read_serve_config
 from fedkin.flower.processes import free_port
 from fedkin.flower.store import Store
-from tests.flower.world import NAMES, Process, Recorder, all_ended, fedkin, site
+from tests.flower.world import NAMES, Process, Recorder, all_ended, digits, fedkin, site
 
 DOCS = Path(__file__).parents[2] / "docs" / "flower.md"
 
@@ -29,7 +30,7 @@ def documented_config(folder: Path) -> Path:
 def write_table(path: Path, seed: int, **changes: object) -> pd.DataFrame:
     """Patients with unmistakable names and numbers."""
     rng = np.random.default_rng(seed)
-    age, bmi = rng.normal(50, 15, 60).round(6), rng.normal(25, 4, 60).round(6)
+    age, bmi = rng.normal(50, 15, 60).round(9), rng.normal(25, 4, 60).round(9)
     sick = np.where(age / 15 + bmi / 4 + rng.normal(size=60) > 9.6, "yes", "no")
     names = [f"Patient-{seed}-{i}" for i in range(60)]
     sex = rng.choice(["f", "m"], 60)
@@ -38,17 +39,22 @@ def write_table(path: Path, seed: int, **changes: object) -> pd.DataFrame:
     return table
 
 
-def leaks(table: pd.DataFrame, sent: bytes) -> list[str]:
+def leaks(table: pd.DataFrame, sent: bytes) -> list[str | bytes]:
     """Which of a table's values are among the bytes, as text or as numbers of either width."""
     pairs = table[["age", "bmi"]].to_numpy()
-    found = [name for name in table["name"] if name.encode() in sent]
+    found: list[str | bytes] = [name for name in table["name"] if name.encode() in sent]
     for age, bmi in pairs:
-        scaled = np.array([(age - 50) / 15, (bmi - pairs[:, 1].mean()) / pairs[:, 1].std()])
-        texts = [f"{age:.4f}".encode(), f"{bmi:.4f}".encode()]
-        for numbers in (np.array([age, bmi]), scaled[:1]):
-            texts += [numbers.astype(width).tobytes() for width in (np.float32, np.float64)]
-        found += [f"{age}, {bmi}" for text in texts if len(text) > 4 and text in sent]
+        numbers = [np.array([age, bmi], width).tobytes() for width in (np.float32, np.float64)]
+        found += [text for text in (digits(age), digits(bmi), *numbers) if text in sent]
     return found
+
+
+def model_inputs(config_path: Path, path: Path) -> np.ndarray:
+    """A site's samples as its models see them, to train and to test."""
+    config, agreement = read_serve_config(config_path)
+    shared = config.data.model_dump(exclude_none=True)
+    data = load_site(path, path.stem, shared, agreement, config.seed)
+    return np.concatenate([part[0][0].numpy() for part in (data.train, data.test)])
 
 
 @pytest.mark.timeout(240)
@@ -96,6 +102,8 @@ def test_three_clinics_train_and_strangers_are_told_why_they_cannot(tmp_path: Pa
     memory = tmp_path / NAMES[0] / "memory" / Plan.read(run).experiment / "method"
     kept = Store(memory).now().answer[0]
     assert kept["dx"].numpy().tobytes() in ours.up  # what was recorded can be read
+    for row in model_inputs(tmp_path / "config.toml", tmp_path / f"{NAMES[0]}.csv"):
+        assert row[:2].tobytes() not in ours.up
     assert not leaks(tables[NAMES[0]], ours.up)
     assert not leaks(tables[NAMES[1]], theirs.up)
     assert not leaks(bad, theirs.up)

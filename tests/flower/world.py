@@ -198,6 +198,11 @@ def all_ended() -> Iterator[list[Process]]:
             process.kill()
 
 
+def digits(number: float) -> bytes:
+    """A number as any text has it: one decimal more than the times in Flower's headers have."""
+    return f"{number:.12f}"[:-5].encode()
+
+
 class Recorder:
     """A port that passes everything on to another and keeps a copy of what goes up."""
 

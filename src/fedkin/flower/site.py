@@ -105,12 +105,7 @@ class Resident:
             place = self.home / "memory" / experiment
             place.mkdir(parents=True, exist_ok=True)
             write_text(place / "setup.json", json.dumps(setup))
-            sizes = [
-                int(part.sizes[0]) for part in (desk.problem.data.train, desk.problem.data.test)
-            ]
-            self.say(
-                f"asked to take part in '{experiment}': {sizes[0]} samples to train, {sizes[1]} to test"
-            )
+            self.say(f"asked to take part in '{experiment}'")
         problem = desk.problem
         data = problem.data
         return {
