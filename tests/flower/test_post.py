@@ -90,7 +90,9 @@ def test_a_registered_site_cannot_speak_in_anothers_name():
     post.registered, post._names = True, {5: "north", 6: "south"}
     post._meet(5, ({}, card("south")))
     assert not post.cards
-    assert post.said == ["site 'north' cannot take part: it calls itself 'south'"]
+    assert post.said == [
+        "site 'north' cannot take part: its key is that of 'north', not of 'south'"
+    ]
     post._meet(6, ({}, card("south")))
     assert list(post.cards) == ["south"]
     assert post.said[1:] == ["site 'south' is here"]

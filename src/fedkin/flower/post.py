@@ -151,7 +151,7 @@ class FlowerPost:
             if "error" in facts:
                 raise FedkinError(str(facts["error"])[:500])
             if self.registered and name != facts.get("name"):
-                raise FedkinError(f"it calls itself '{facts.get('name')}'")
+                raise FedkinError(f"its key is that of '{name}', not of '{facts.get('name')}'")
             self.admit(facts)
             before = self.cards.get(name)
             other = before and before.facts["identity"] != facts["identity"]
