@@ -130,9 +130,13 @@ class Client:
         v = self._rows(v)
         return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
 
-    def descend_(self, v: Tensor, lr: Any) -> Tensor:
-        """v - lr*g_i(v) on the next minibatch; v's own memory is used for it where it can be."""
-        batch = self.next_batch()
+    def copy(self, v: Tensor) -> Tensor:
+        """v in a row of its own for every client, which `descend_` may use up."""
+        return self._rows(v).clone()
+
+    def descend_(self, v: Tensor, lr: Any, batch: Batch | None = None) -> Tensor:
+        """v - lr*g_i(v) on a minibatch; v's own memory is used for it where it can be."""
+        batch = batch or self.next_batch()
         if not isinstance(self.kernel, Native) or self._active is not None or self.problem.l2:
             return descend(v, lr, self.grad(v, batch))
         self._count(1, batch.sizes)

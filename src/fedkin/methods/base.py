@@ -83,8 +83,8 @@ class LocalWork(Method):
 
 def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
     """y <- y - lr*g_i(y), as often as the work says."""
-    own = y.expand(len(client), -1).clone()
-    result: Tensor = client.repeat(client.steps(**work), lambda y: client.descend_(y, lr), own)
+    steps = client.steps(**work)
+    result: Tensor = client.repeat(steps, lambda y: client.descend_(y, lr), client.copy(y))
     return result
 
 

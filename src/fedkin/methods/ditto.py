@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkin.client import Client, descend
+from fedkin.client import Client
 from fedkin.federation import Ask, Federation
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.fedavg import FedAvg
@@ -42,13 +42,10 @@ def global_and_own_steps(
     client: Client, x: Tensor, lr: Any, lam: Any, **work: Any
 ) -> dict[str, Tensor]:
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch = client.next_batch()
-        return (
-            descend(y, lr, client.grad(y, batch)),
-            descend(v, lr, client.grad(v, batch) + lam * (v - x)),
-        )
+        batch, pull = client.next_batch(), lr * lam * (v - x)
+        return client.descend_(y, lr, batch), client.descend_(v, lr, batch) - pull
 
     v = client.recall("v", client.initial)
-    y, v = client.repeat(client.steps(**work), both, x, v)
+    y, v = client.repeat(client.steps(**work), both, client.copy(x), client.copy(v))
     client.keep(v=v)
     return {"dx": y - x}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client, descend
+from fedkin.client import Client
 from fedkin.federation import Ask, Federation
 from fedkin.methods.base import NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
@@ -47,14 +47,11 @@ def depersonalised_steps(
     client: Client, x: Tensor, lr: Any, rho: Any, lam: Any, half: bool, **work: Any
 ) -> dict[str, Tensor]:
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch = client.next_batch()
-        return (
-            descend(y, lr, client.grad(y, batch)) - rho * (v + y - 2 * x),
-            descend(v, lr, client.grad(v, batch)),
-        )
+        batch, away = client.next_batch(), rho * (v + y - 2 * x)
+        return client.descend_(y, lr, batch) - away, client.descend_(v, lr, batch)
 
     steps = client.steps(**work)
-    v = client.recall("v", client.initial)
-    y, v = client.repeat((steps + 1) // 2 if half else steps, both, x, v)
+    v = client.copy(client.recall("v", client.initial))
+    y, v = client.repeat((steps + 1) // 2 if half else steps, both, client.copy(x), v)
     client.keep(v=(1 - lam) * v + lam * y)
     return {"dx": y - x}

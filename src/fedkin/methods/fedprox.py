@@ -34,5 +34,9 @@ class FedProx(FedAvg):
 
 
 def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> dict[str, Tensor]:
-    y = client.repeat(client.steps(**work), lambda y: y - lr * (client.grad(y) + mu * (y - x)), x)
+    def step(y: Tensor) -> Tensor:
+        pull: Tensor = lr * mu * (y - x)
+        return client.descend_(y, lr) - pull
+
+    y = client.repeat(client.steps(**work), step, client.copy(x))
     return {"dx": y - x}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkin.client import Client, descend
+from fedkin.client import Client
 from fedkin.federation import Ask, Federation
 from fedkin.methods.base import Count, Positive, State, own
 from fedkin.methods.fedavg import FedAvg
@@ -58,13 +58,15 @@ def envelope_steps(
 ) -> dict[str, Tensor]:
     def step(w: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
         batch = client.next_batch()
-        theta = client.repeat(
-            inner_steps,
-            lambda theta: descend(theta, inner_lr, client.grad(theta, batch) + lam * (theta - w)),
-            theta,
-        )
+
+        def inner(theta: Tensor) -> Tensor:
+            pull: Tensor = inner_lr * lam * (theta - w)
+            return client.descend_(theta, inner_lr, batch) - pull
+
+        theta = client.repeat(inner_steps, inner, theta)
         return w - lr * lam * (w - theta), theta
 
-    w, theta = client.repeat(client.steps(**work), step, x, client.recall("theta", x))
+    theta = client.copy(client.recall("theta", x))
+    w, theta = client.repeat(client.steps(**work), step, x, theta)
     client.keep(theta=theta)
     return {"dw": w - x}

@@ -47,7 +47,8 @@ class Scaffold(LocalWork):
 
 def corrected_sgd(client: Client, x: Tensor, c: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
     ci, steps = client.recall("c", torch.zeros_like(x)), client.steps(**work)
-    y = client.repeat(steps, lambda y: y - lr * (client.grad(y) - ci + c), x)
+    shift = lr * (c - ci)
+    y = client.repeat(steps, lambda y: client.descend_(y, lr) - shift, client.copy(x))
     dc = (x - y) / (steps * lr) - c
     client.keep(c=ci + dc)
     return {"dx": y - x, "dc": dc}
