@@ -86,7 +86,7 @@ def test_a_folder_serves_one_site_at_a_time(tmp_path: Path, monkeypatch: pytest.
 def test_a_site_whose_key_is_in_use_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining, "wait_for_server", lambda *_: None)
     monkeypatch.setattr(joining, "attend", lambda *_: joining.End.NOT_TAKEN)
-    monkeypatch.setattr(joining, "KEY_TIME", 0.0)
+    monkeypatch.setattr(joining, "KEY_TIME", -1.0)
     site = Resident("a", tmp_path / "a.csv", tmp_path)
     with pytest.raises(FedkinError, match="another one with its key is there"):
         joining.join(Joining("127.0.0.1:1", site, None), lambda _: None)

@@ -95,16 +95,19 @@ def join(options: Joining, say: Callable[[str], None]) -> None:
         check_key(options.server, options.keys.authority, read_public(options.keys.public))
     say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
     with take_lock(options.site.home):
-        told, last, patience = False, time.monotonic(), options.patience
+        told, refused_at, patience = False, inf, options.patience
         while (end := attend(options, say)) is not End.DONE:
             if not told:
                 say("the connection broke off; trying again until the server takes it")
                 told = True
             if end is End.BROKEN:  # it was there once: it will come back
-                last, patience = time.monotonic(), inf
-            elif time.monotonic() > last + KEY_TIME:
+                refused_at, patience = inf, inf
+            else:
+                refused_at = min(refused_at, time.monotonic())
+            if time.monotonic() > refused_at + KEY_TIME:
                 raise FedkinError(
-                    f"{options.server} does not take this site: another one with its key is there"
+                    f"{options.server} does not take this site: another one with its key is there, "
+                    f"or {options.site.home / 'flower'} says why"
                 )
             time.sleep(AGAIN)
             wait_for_server(options.server, authority, say, patience)
