@@ -1,61 +1,16 @@
-"""Every method gives the embedded engine's numbers through sites, their files and records.
-
-Everything but the network: three residents with a data file and a memory on disk each, and
-every letter and answer through Flower's records.
-"""
+"""Every method gives the embedded engine's numbers through sites, their files and records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedkin.data.site import Agreement
-from fedkin.engines.flower import Flower, Letter
-from fedkin.engines.wire import Message
-from fedkin.flower.plan import Plan, read_serve_config
-from fedkin.flower.post import Card, Terms
-from fedkin.flower.records import from_records, to_records
-from fedkin.flower.site import Resident
 from fedkin.registry import methods
-from fedkin.training import Trainer
+from tests.flower.no_network import through_sites
 from tests.flower.world import NAMES, embedded, write_config, write_data
-
-
-class NoNetwork:
-    """A post in this process."""
-
-    def __init__(self, sites: dict[str, Resident]) -> None:
-        self.sites = sites
-
-    def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
-        answers: dict[int, Message | str] = {}
-        for i, letter in enumerate(letters):
-            down = to_records(letter.facts, shared=letter.shared, own=letter.own)
-            tensors, facts = self.sites[letter.site].answer(*from_records(down))
-            answers[i] = from_records(to_records(facts, reply=tensors))
-        return answers
-
-
-def through_sites(config_path: Path, files: dict[str, Path], folder: Path) -> Trainer:
-    """A run whose clients are residents; the server sees only what they tell."""
-    config, agreement = read_serve_config(config_path)
-    plan = Plan.new("run", len(files), Agreement.model_validate(agreement), Terms())
-    sites = {n: Resident(n, path, folder / n, say=print) for n, path in files.items()}
-    hello = {"kind": "hello", "experiment": "e", "setup": plan.setup(config)}
-    plan = plan.settled({n: Card(site.answer({}, hello)[1], 0) for n, site in sites.items()})
-    problem = config.make_problem(plan.data())
-    post = NoNetwork(sites)
-
-    def port(lane: str) -> Flower:
-        return Flower(post, plan.names, "e", lane, 1, problem.device, print)
-
-    trainer = Trainer(problem, config.make_method(), config.settings(), None, port)
-    trainer.run()
-    return trainer
 
 
 @pytest.mark.parametrize("method", list(methods()))

@@ -15,11 +15,11 @@ from fedkin.flower.plan import Plan
 from fedkin.flower.processes import free_port
 from fedkin.flower.store import Store
 from fedkin.tensors import read_tensors
+from tests.flower.no_network import through_sites
 from tests.flower.world import (
     NAMES,
     Process,
     all_ended,
-    embedded,
     fedkin,
     site,
     until,
@@ -64,8 +64,8 @@ def test_a_killed_site_with_a_key_comes_back_as_itself(tmp_path: Path):
         store = Store(tmp_path / name / "memory" / plan.experiment / "method")
         assert store.now().advances == 6
     found = pd.read_csv(run / "metrics.csv")["personal_accuracy"].iloc[-1]
-    here = embedded(config, files).metrics[-1]["personal_accuracy"]
-    assert found == pytest.approx(here, abs=0.01)
+    calm = through_sites(config, files, tmp_path / "calm").metrics[-1]["personal_accuracy"]
+    assert found == pytest.approx(calm, abs=0.01)
 
 
 @pytest.mark.slow
@@ -105,16 +105,16 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
         store = Store(tmp_path / name / "memory" / plan.experiment / "method")
         assert store.now().advances == ROUNDS
         assert store.now().place.round == ROUNDS
-    here = embedded(config, files)
+    calm = through_sites(config, files, tmp_path / "calm")
     metrics = pd.read_csv(run / "metrics.csv")
     assert metrics["round"].tolist() == list(range(1, ROUNDS + 1))
     accuracy = metrics["personal_accuracy"].iloc[-1]
-    assert accuracy == pytest.approx(here.metrics[-1]["personal_accuracy"], abs=0.01)
+    assert accuracy == pytest.approx(calm.metrics[-1]["personal_accuracy"], abs=0.01)
     # nobody was lost for good, so not only the accuracy but every number is the same
     model = read_tensors(run / "models" / "global.safetensors")
-    layout, x = here.problem.layout, here.lanes["method"].state.x
+    layout, x = calm.problem.layout, calm.lanes["method"].state.x
     flat = layout.join({name: value[None] for name, value in model.items()})[0]
-    torch.testing.assert_close(flat, x, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(flat, x, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
