@@ -149,6 +149,8 @@ def read_config(path: Path) -> RunConfig:
     """A run's config from its TOML file."""
     values = read_toml(path)
     values.pop("made_with", None)
+    if "sites" in values:
+        raise FedkinError(f"the data of {path} are at sites: run it with `fedkin serve {path}`")
     return make_config(values, str(path))
 
 

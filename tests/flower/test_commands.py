@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedkin.cli import main
+from fedkin.flower.plan import read_serve_config
 from tests.flower.world import write_config, write_data
 
 
@@ -82,3 +83,18 @@ def test_a_prepared_run_tells_flowers_command_and_is_not_resumed_as_others(
     code, text = fedkin(capsys, "resume", run)
     assert code == 2
     assert f"fedkin serve --resume {run}" in text
+
+
+def test_a_served_runs_config_repeats_it_by_serve_and_not_by_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    first, again = tmp_path / "runs" / "first", tmp_path / "again"
+    config = write_config(tmp_path, "fedavg", 1)
+    fedkin(capsys, "serve", config, "--prepare", "--out", first)
+    code, text = fedkin(capsys, "run", first / "config.toml")
+    assert code == 2
+    assert "run it with `fedkin serve" in text
+    assert fedkin(capsys, "serve", first / "config.toml", "--prepare", "--out", again)[0] == 0
+    assert (again / "config.toml").read_text() == (first / "config.toml").read_text()
+    assert read_serve_config(first / "config.toml")[1] == read_serve_config(config)[1]
+    assert "sites" in fedkin(capsys, "runs", tmp_path / "runs")[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedkin.errors import FedkinError
 from fedkin.flower.post import Card, Terms
 from fedkin.flower.site import NAME
 from fedkin.tensors import write_text
-from fedkin.toml import read_toml
+from fedkin.toml import read_toml, to_toml
 from fedkin.validation import validated
 
 FILE = "serve.json"
@@ -135,6 +136,14 @@ class Plan:
             part("validation") if self.cards[0]["validation"] is not None else None,
             self.names,
         )
+
+
+def served_config(config: RunConfig, agreement: Agreement, made_with: Mapping[str, Any]) -> str:
+    """The complete config of a served run, as `read_serve_config` takes it: serving it again
+    repeats the run."""
+    values = tomllib.loads(config.to_toml(made_with))
+    shared = {key: value for key, value in values["data"].items() if key in SHARED_KEYS}
+    return to_toml({**values, "data": shared, "sites": agreement.model_dump()})
 
 
 def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:

@@ -88,7 +88,8 @@ class FlowerPost:
     A site is known by its name; which node it is may change when it comes back. A site
     that let a request's time run out is not asked again before it has been heard of. `admit`
     looks at a newcomer's card and says in a FedkinError why it cannot take part. With
-    `registered` a site's name is the one its key was registered under, whatever it says.
+    `registered` a site's name is the one its key was registered under, whatever it says;
+    without, sites may be there that have no such name.
     """
 
     def __init__(
@@ -145,13 +146,14 @@ class FlowerPost:
     def _meet(self, node: int, content: Message) -> None:
         """A node has told who it is."""
         _, facts = content
-        name = self._names.get(node, "") if self.registered else str(facts.get("name", ""))
+        known = self._names.get(node, "")
+        name = known if self.registered else str(facts.get("name", ""))
         title = name or str(node)
         try:
             if "error" in facts:
                 raise FedkinError(str(facts["error"])[:500])
-            if self.registered and name != facts.get("name"):
-                raise FedkinError(f"its key is that of '{name}', not of '{facts.get('name')}'")
+            if (self.registered or known) and known != facts.get("name"):
+                raise FedkinError(f"its key is that of '{known}', not of '{facts.get('name')}'")
             self.admit(facts)
             before = self.cards.get(name)
             other = before and before.facts["identity"] != facts["identity"]

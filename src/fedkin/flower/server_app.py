@@ -13,9 +13,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid
 
 from fedkin.commands import finish
-from fedkin.config import read_config
 from fedkin.errors import FedkinError
 from fedkin.flower.conducting import conduct
+from fedkin.flower.plan import read_serve_config
 from fedkin.results.folder import RunFolder
 from fedkin.screen import say
 
@@ -28,5 +28,5 @@ def main(grid: Grid, context: Context) -> None:
     if not isinstance(grid, HttpGrid):
         raise FedkinError("this app needs a SuperLink; simulate with `fedkin run` instead")
     folder = RunFolder.open(Path(str(context.run_config["folder"])).expanduser())
-    config = read_config(folder.path / "config.toml")
+    config, _ = read_serve_config(folder.path / "config.toml")
     finish(conduct(grid, folder, config, False, PATIENCE, say), quiet=True)

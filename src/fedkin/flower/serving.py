@@ -8,12 +8,11 @@ from pathlib import Path
 import httpx
 
 from fedkin.commands import BY_SERVE, RESUME_SERVED, RUNS, finish, versions
-from fedkin.config import read_config
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles
 from fedkin.flower.conducting import conduct
 from fedkin.flower.link import APP, Link
-from fedkin.flower.plan import Plan, read_serve_config
+from fedkin.flower.plan import Plan, read_serve_config, served_config
 from fedkin.flower.post import Terms
 from fedkin.flower.reach import is_loopback
 from fedkin.results.folder import RunFolder, next_folder
@@ -51,7 +50,8 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
         raise FedkinError(f"--clients must be at least 1, not {clients}")
     config, agreement = read_serve_config(config_path)
     path = out or next_folder(RUNS, f"{config.method}-sites")
-    folder = RunFolder.create(path, config.to_toml({**versions(), "by": BY_SERVE}))
+    made_with = {**versions(), "by": BY_SERVE}
+    folder = RunFolder.create(path, served_config(config, agreement, made_with))
     Plan.new(path.name, clients, agreement, terms).write(path)
     (path / "app").mkdir()
     write_text(path / "app" / "pyproject.toml", APP)
@@ -60,7 +60,7 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
 
 def serve(folder: RunFolder, options: Serving) -> None:
     """Run, or go on with, what the folder holds."""
-    config, keys = read_config(folder.path / "config.toml"), options.keys()
+    (config, _), keys = read_serve_config(folder.path / "config.toml"), options.keys()
     Plan.read(folder.path)
     link = Link(folder.path / "flower", options.host, options.port, keys)
     try:

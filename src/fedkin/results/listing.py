@@ -54,7 +54,8 @@ def _describe(path: Path) -> Row:
         config = read_toml(path / "config.toml")
         data = config.get("data", {})
         row["method"], row["rounds"] = str(config.get("method", "?")), config.get("rounds")
-        row["data"] = str(data.get("path") or data.get("name") or "?")
+        kind = "sites" if "sites" in config else "?"
+        row["data"] = str(data.get("path") or data.get("name") or kind)
         metrics = read_table(path / "metrics.csv")
         row["done"] = int(metrics["round"].iloc[-1]) if len(metrics) else 0
         last = _last_evaluation(metrics)
