@@ -243,6 +243,9 @@ class Native:
                 if slot.name.startswith(prefix)
             }
             self.layers.append(_LAYERS[type(module)](module, own))
+        # what lies before the first layer with parameters needs no gradients
+        learning = [isinstance(layer, Linear | Convolution) for layer in self.layers]
+        self.first = learning.index(True)
         # autograd's stacked form serves where second derivatives are asked for
         self.hvp = Stacked(spec).hvp
 
@@ -270,9 +273,9 @@ class Native:
             factor = factor.reshape(*factor.shape, *[1] * (x.dim() - 2))
         if isinstance(factor, Tensor) or factor != 1:
             slope = slope * factor
-        for i in reversed(range(len(self.layers))):
+        for i in reversed(range(self.first, len(self.layers))):
             assert slope is not None
-            slope = self.layers[i].backward(v, kept[i], slope, g, first=i == 0)
+            slope = self.layers[i].backward(v, kept[i], slope, g, first=i == self.first)
         return outputs, targets
 
     def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
