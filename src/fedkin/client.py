@@ -102,7 +102,10 @@ class Client:
 
     def next_batch(self) -> Batch:
         """The client's next minibatch."""
-        rows, real = self._chooser.at(self._position)
+        position = self._position
+        if self._active is not None:  # what rows that are done would see is thrown away
+            position = np.where(self._active, position, position.max())
+        rows, real = self._chooser.at(position)
         if real is not None and len(self) == 1:  # a client alone needs no padding
             rows, real = rows[:, real[0] > 0], None
         self._position = self._position + (1 if self._active is None else self._active)

@@ -23,6 +23,7 @@ from fedkin.results.report.tables import result_rows as statistics_rows
 from fedkin.results.report.write import conclusions, findings
 from fedkin.screen import console, plain_table, progress, result_table
 from fedkin.training import Progress
+from fedkin.workers import execute_in_processes
 
 
 def compare(words: Sequence[str]) -> None:
@@ -31,9 +32,10 @@ def compare(words: Sequence[str]) -> None:
     options = list(words[len(names) :])
     if not names:
         raise FedkinError("name the methods to compare, as in: fedkin compare local fedavg perm")
-    seeds = _seeds(_take(options, "--seeds"))
+    seeds = range(_count(_take(options, "--seeds"), "seeds"))
     sweep = _sweep(_take(options, "--sweep"), names)
     folder = _take(options, "--out")
+    jobs = _count(_take(options, "--jobs"), "jobs")
     entries: list[Entry] = []
     for name in names:
         known = places(get_method(name))
@@ -41,7 +43,7 @@ def compare(words: Sequence[str]) -> None:
         entries += plan(name, parse(name, options), seeds, own)
     parent = Path(folder[0]) if folder else next_folder(RUNS, "compare")
     save_plan(parent, entries)
-    finish(parent, entries)
+    finish(parent, entries, jobs)
 
 
 def resume(parent: Path) -> None:
@@ -49,11 +51,14 @@ def resume(parent: Path) -> None:
     finish(parent, load_plan(parent))
 
 
-def finish(parent: Path, entries: Sequence[Entry]) -> None:
+def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
     """Run what is left, then show the table; Ctrl-C saves and tells how to go on."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
     with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
-        errors = execute(entries, parent, complete, advance, stop)
+        if jobs > 1:
+            errors = execute_in_processes(left, parent, advance, stop, jobs)
+        else:
+            errors = execute(left, parent, complete, advance, stop)
     if stop.is_set():
         console.print(f"stopped; go on with: fedkin resume {parent}")
         raise SystemExit(130)
@@ -128,12 +133,12 @@ def _take(options: list[str], name: str) -> list[str]:
     return found
 
 
-def _seeds(given: Sequence[str]) -> list[int]:
+def _count(given: Sequence[str], name: str) -> int:
     if not given:
-        return [0]
+        return 1
     if not given[-1].isdigit() or int(given[-1]) < 1:
-        raise FedkinError(f"--seeds {given[-1]}: give the number of seeds, at least 1")
-    return list(range(int(given[-1])))
+        raise FedkinError(f"--{name} {given[-1]}: give the number of {name}, at least 1")
+    return int(given[-1])
 
 
 def _sweep(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:

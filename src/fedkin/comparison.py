@@ -58,16 +58,24 @@ def save_plan(parent: Path, entries: Sequence[Entry]) -> None:
     if parent.exists() and any(parent.iterdir()):
         raise FedkinError(f"{parent} already exists: choose another --out, or resume it")
     parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"label": e.label, "seed": e.seed, "config": e.config.model_dump()} for e in entries]
-    write_text(parent / PLAN, json.dumps(rows, indent=1))
+    write_text(parent / PLAN, json.dumps(to_rows(entries), indent=1))
 
 
 def load_plan(parent: Path) -> list[Entry]:
     try:
-        rows = json.loads((parent / PLAN).read_text(encoding="utf-8"))
-        return [Entry(r["label"], r["seed"], make_config(r["config"], PLAN)) for r in rows]
+        return from_rows(json.loads((parent / PLAN).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedkinError(f"{parent} is not a comparison that can be resumed: {error}") from None
+
+
+def to_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Entries as json can carry them."""
+    return [{"label": e.label, "seed": e.seed, "config": e.config.model_dump()} for e in entries]
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """The opposite of `to_rows`."""
+    return [Entry(r["label"], r["seed"], make_config(r["config"], PLAN)) for r in rows]
 
 
 def execute(

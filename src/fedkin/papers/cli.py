@@ -50,6 +50,9 @@ def reproduce(
     stand_in: Annotated[
         bool, typer.Option("--stand-in", help="take other data where the paper's are not here")
     ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="methods at a time, each in a process of its own")
+    ] = 1,
     out: Out = Path("runs/papers"),
     write: Annotated[
         Path | None, typer.Option(help="write a page of all results found: docs/reproduction.md")
@@ -82,7 +85,9 @@ def reproduce(
         return
     options: dict[str, Any] = {"seeds": seeds, "rounds": rounds, "only": panel or ()}
     options |= {"stand_in": stand_in, "data_dir": None if data_dir is None else str(data_dir)}
-    failed = [error for name, item in items if (error := _one(name, item, scale, out, options))]
+    failed = [
+        error for name, item in items if (error := _one(name, item, scale, out, options, jobs))
+    ]
     if write is not None:
         from fedkin.papers.collection import write_page
 
@@ -108,7 +113,7 @@ def _find(paper: str | None, kind: str, number: str) -> tuple[str, Item]:
 
 
 def _one(
-    paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any]
+    paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int
 ) -> FedkinError | None:
     """Run an item and show what came out; gives what went wrong."""
     from fedkin.commands import complete
@@ -122,7 +127,7 @@ def _one(
         for sentence in job.missing:
             say(f"left out: {sentence}")
         with watched(f"{paper} {item.name}", job.rounds) as (advance, stop):
-            run(job, complete, advance, stop)
+            run(job, complete, advance, stop, jobs)
     except StoppedError:
         raise
     except FedkinError as error:

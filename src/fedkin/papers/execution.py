@@ -23,6 +23,7 @@ from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
 from fedkin.results.groups import Records
 from fedkin.tensors import write_text
+from fedkin.workers import execute_in_processes
 
 Describe = Callable[[RunConfig, ClientData], str]
 # in a run's folder: what was read off its models
@@ -146,16 +147,20 @@ def with_data(panel: Panel, stand_in: bool) -> Panel:
 
 
 def run(
-    job: Job, describe: Describe, on_round: Callable[[str], None], stop: threading.Event
-) -> None:
-    """Run what is not there yet, read off the measures, drop models that nobody needs."""
+    job: Job, describe: Describe, on_round: Callable[[str], None], stop: threading.Event,
+    jobs: int = 1,
+) -> None:  # fmt: skip
+    """Run what is not there yet, read off the measures, drop models that nobody needs.
+
+    With several `jobs` so many methods at a time, but those whose runs are timed.
+    """
     for panel in job.panels:
         if panel.experiment:
             rows = _experiment(job, panel)
         else:
             entries = panel.entries(job.seeds)
             _check_same(entries, job.parent)
-            diverged = _run_panel(job, panel, entries, describe, on_round, stop)
+            diverged = _run_panel(job, panel, entries, describe, on_round, stop, jobs)
             rows = _measure(job, panel, diverged)
             for entry in entries:
                 _prune(entry.folder(job.parent))
@@ -164,13 +169,17 @@ def run(
 
 def _run_panel(
     job: Job, panel: Panel, entries: list[Entry], describe: Describe,
-    on_round: Callable[[str], None], stop: threading.Event,
+    on_round: Callable[[str], None], stop: threading.Event, jobs: int,
 ) -> set[Path]:  # fmt: skip
     """The folders of runs that diverged."""
     groups = [[entry] for entry in entries] if panel.alone else [entries]
     start, diverged = time.perf_counter(), set()
     for group in groups:
-        for place, error in execute(group, job.parent, describe, on_round, stop).items():
+        if jobs > 1 and not panel.alone:
+            found = execute_in_processes(group, job.parent, on_round, stop, jobs)
+        else:
+            found = execute(group, job.parent, describe, on_round, stop)
+        for place, error in found.items():
             if not isinstance(error, DivergedError):
                 raise error
             diverged.add(Path(place))

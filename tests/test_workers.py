@@ -1,0 +1,103 @@
+"""Methods compared in processes of their own: the same results, and no process left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedkin.comparison import DONE
+
+SMALL = ("--seeds", "2", "--num-clients", "5", "--data", "digits", "--eval-every", "5")
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from fedkin.cli import main; main()", "compare", *words]
+    return subprocess.Popen(
+        [*command, *SMALL, "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for name in ("clients.csv", "metrics.csv", "*.safetensors")
+        for path in sorted(folder.rglob(name))
+    }
+
+
+def workers() -> set[int]:
+    """Processes that run `fedkin.workers`."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"fedkin.workers" in path.read_bytes():
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def begun(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until some run has written rounds."""
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("*/seed-*/metrics.csv")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_in_processes_of_their_own_methods_end_alike(tmp_path: Path) -> None:
+    words = ("local", "fedavg", "scaffold", "--rounds", "5", "--strategy", "native:5:1x1")
+    for folder, more in (("one", ()), ("two", ("--jobs", "2"))):
+        process = start(tmp_path / folder, *words, *more)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+        assert "scaffold" in out
+    assert results(tmp_path / "two") == results(tmp_path / "one") != {}
+
+
+def test_a_method_that_diverges_is_told_and_the_others_end(tmp_path: Path) -> None:
+    words = ("fedavg", "local", "--rounds", "3", "--lr", "1e30", "--jobs", "2")
+    process = start(tmp_path / "c", *words)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert err == ""
+    assert "training diverged" in out
+
+
+def test_ctrl_c_stops_workers_politely_and_the_rest_is_resumed(tmp_path: Path) -> None:
+    process = start(tmp_path / "c", "fedavg", "local", "--rounds", "100000", "--jobs", "2")
+    begun(tmp_path / "c", process)
+    process.send_signal(signal.SIGINT)  # to the master alone
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"fedkin resume {tmp_path / 'c'}" in out.replace("\n", "")
+    assert list((tmp_path / "c").glob("*/seed-*/checkpoint/round-*"))
+    assert not list((tmp_path / "c").rglob(DONE))
+
+
+@pytest.mark.parametrize("whom", ["master", "worker"])
+def test_no_process_outlives_one_that_is_killed(tmp_path: Path, whom: str) -> None:
+    before = workers()
+    process = start(tmp_path / "c", "fedavg", "--rounds", "100000", "--jobs", "2")
+    begun(tmp_path / "c", process)
+    mine = workers() - before
+    assert len(mine) == 1
+    if whom == "master":
+        process.kill()
+    else:
+        subprocess.run(["kill", "-9", *map(str, mine)], check=True)
+    out, _ = process.communicate(timeout=60)
+    if whom == "worker":
+        assert process.returncode == 2
+        assert "the process with the runs of fedavg ended early (code -9)" in " ".join(out.split())
+    deadline = time.monotonic() + 20
+    while workers() & mine:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
