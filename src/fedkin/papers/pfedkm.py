@@ -89,6 +89,19 @@ CIFAR_CNN = _column(
     {1: 67.03, 2: 68.96, 3: 69.69, 4: 71.29}, ifca=67.32, lr=0.03, rounds=200, small=False,
 )  # fmt: skip
 
+ONLY_INPUTS = (
+    "On the synthetic data the sign is as printed, the difference a fifth of a point and not "
+    "certain. The generator plants its three groups in the means of the inputs alone; the true "
+    "models are drawn for every client on its own, so that a group has no model in common that "
+    "could help, and pFedKM does not find the groups there (it does where groups share a model: "
+    "tests/methods/test_pfedkm.py)."
+)
+OWN_MODELS = (
+    "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
+    "client has a true model of its own and enough samples for it, and lam = 15 draws it away "
+    "from there; on images with 3 classes per client two thirds of what a group model knows is "
+    "about classes a client never meets."
+)
 COLUMNS = (SYNTH_MLR, SYNTH_DNN, MNIST_MLR, MNIST_DNN, FMNIST_DNN, CIFAR_CNN)
 NAMES = [panel.name for panel in COLUMNS]
 IMAGES = [name for name in NAMES if "synthetic" not in name]
@@ -98,14 +111,15 @@ CLUSTERS = ("pFedKM K=2", "pFedKM K=3", "pFedKM K=4")
 TABLE_2 = Item(
     "table", "2", "accuracy of personal models", COLUMNS, (measures.accuracy("personal"),),
     (
-        above("pFedKM with 3 groups is above pFedMe.", CLUSTERS[1], ("pFedMe",), "accuracy", NAMES),
+        above("pFedKM with 3 groups is above pFedMe.", CLUSTERS[1], ("pFedMe",), "accuracy", NAMES,
+              ONLY_INPUTS),
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
                ("pFedMe", *CLUSTERS), "accuracy", IMAGES),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
               WITH_IFCA),
         above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA),
         above("Not in the paper: pFedKM with 3 groups is above training alone.", CLUSTERS[1],
-              ("local",), "accuracy", NAMES),
+              ("local",), "accuracy", NAMES, OWN_MODELS),
     ),
     (Bars("accuracy"),),
     CHOSEN,
