@@ -87,18 +87,28 @@ COLUMNS = tuple(_column(*key) for key in PRINTED)
 NAMES = [panel.name for panel in COLUMNS]
 MLP, CNN = ([n for n in NAMES if kind in n] for kind in ("mlp", "cnn"))
 
+EVERYBODY = (
+    "With 5 of 10 clients in a round it is as printed: FedDeper 6 points above FedAvg and level "
+    "with SCAFFOLD. With all 10 FedDeper's global model is slow at first and meets FedAvg's in the "
+    "end, where the paper prints 95 %: when everybody takes part the personal models are never "
+    "stale, and what is taken off each client's way sums to little. All our numbers are about 3 "
+    "points below the printed ones, FedAvg's too, so the open batch size (20 here) is likely to "
+    "play a part. One round computed by hand and rho = 0 equal to FedAvg are tests."
+)
 TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
     (
-        above("FedDeper is above FedAvg and FedProx.", DEPER, (AVG, PROX), "accuracy", NAMES),
+        above("FedDeper is above FedAvg and FedProx.", DEPER, (AVG, PROX), "accuracy", NAMES,
+              EVERYBODY),
         above("FedDeper with half the local steps (as many gradients as the others) is above "
-              "FedAvg and FedProx too.", HALF, (AVG, PROX), "accuracy", NAMES),
+              "FedAvg and FedProx too.", HALF, (AVG, PROX), "accuracy", NAMES, EVERYBODY),
         above("FedProx with mu=1 is below FedAvg.", AVG, (PROX,), "accuracy", NAMES),
         above("With the CNN, FedDeper is above SCAFFOLD.", DEPER, (SCAFFOLD,), "accuracy", CNN),
         Claim(
             "With the MLP, FedDeper and SCAFFOLD are within 2.1 points of each other.",
             tuple(Part(Term(p, DEPER, "accuracy"), Term(p, SCAFFOLD, "accuracy"), -2.1, 2.1)
                   for p in MLP),
+            EVERYBODY,
         ),
         above("With the CNN and 100 clients, SCAFFOLD falls below FedAvg on MNIST (printed "
               "67-70 % against 90-91 %).", AVG, (SCAFFOLD,), "accuracy",

@@ -94,7 +94,11 @@ ONLY_INPUTS = (
     "certain. The generator plants its three groups in the means of the inputs alone; the true "
     "models are drawn for every client on its own, so that a group has no model in common that "
     "could help, and pFedKM does not find the groups there (it does where groups share a model: "
-    "tests/methods/test_pfedkm.py)."
+    "tests/methods/test_pfedkm.py). With MNIST and MLR pFedKM ends .9 of a point below pFedMe: "
+    "3 of 10 classes are dealt to every client at random, so there are no groups to be found, and "
+    "a group model is a mean over fewer clients. K = 1 equals pFedMe to rounding (a test), so we "
+    "take it for a consequence of the setting and not for a bug of ours; where the paper's gain of "
+    "2 points comes from we do not know."
 )
 OWN_MODELS = (
     "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
@@ -114,7 +118,7 @@ TABLE_2 = Item(
         above("pFedKM with 3 groups is above pFedMe.", CLUSTERS[1], ("pFedMe",), "accuracy", NAMES,
               ONLY_INPUTS),
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
-               ("pFedMe", *CLUSTERS), "accuracy", IMAGES),
+               ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
               WITH_IFCA),
         above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA),
