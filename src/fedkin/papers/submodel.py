@@ -16,9 +16,9 @@ from fedkin.papers.stability import DISTANCE, RATES, stability
 CHOSEN = (
     "Open in print: 1000 rounds of one local epoch, lr .05, batches of 10; entries are averaged "
     "over the clients that hold them. At small scale a CNN (16 and 32 channels, 64 units) takes "
-    "the place of the ResNet-18, with 10 local steps and no scaler: without norms after it, outputs "
-    "divided by rates down to 1/16 in layer after layer let the CNN die. Accuracy is that of the global model at "
-    "all clients, batch norms settled to each client's training data."
+    "the place of the ResNet-18, with 10 local steps and no scaler: without norms after it, "
+    "outputs divided by rates down to 1/16 in layer after layer let the CNN die. Accuracy is that "
+    "of the global model at all clients, batch norms settled to each client's training data."
 )
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
