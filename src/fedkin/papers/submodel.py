@@ -20,6 +20,12 @@ CHOSEN = (
     "outputs divided by rates down to 1/16 in layer after layer let the CNN die. Accuracy is that "
     "of the global model at all clients, batch norms settled to each client's training data."
 )
+NO_GAP = (
+    "At small scale there is no gap to shrink: after 150 rounds of 10 steps the models fit their "
+    "training data no better than the test data, so what is compared is noise. The paper's "
+    "1000 rounds of whole epochs on a ResNet-18 need a GPU. That one sample moves the model "
+    "less the fewer coordinates clients hold is shown by the stability experiment."
+)
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
 CLASSES = {"high": (2, 20), "low": (5, 50)}
@@ -149,9 +155,10 @@ def _gaps(number: str, panel: Panel, level: str) -> Item:
         "table", number, f"train-test gap of the global model, {level} heterogeneity", (panel,),
         MEASURES_OF_GAPS,
         (
-            below("Masking shrinks the gap in loss.", RANDOM, (FULL,), "loss_gap", [panel.name]),
+            below("Masking shrinks the gap in loss.", RANDOM, (FULL,), "loss_gap", [panel.name],
+                  NO_GAP),
             below("Masking shrinks the gap in accuracy.", RANDOM, (FULL,), "accuracy_gap",
-                  [panel.name]),
+                  [panel.name], NO_GAP),
         ),
         (Bars("loss_gap"), Bars("accuracy_gap")),
         f"{CHOSEN} Gaps are over 10,000 samples of all clients together.",
