@@ -95,4 +95,4 @@ def test_a_run_with_much_state_stays_small(forks: Forks, tmp_path: Path) -> None
         return [begun.peak, resumed.peak]
 
     few, many = peak(10), peak(500)
-    assert max(many) - max(few) < 120e6
+    assert max(many) - max(few) < 150e6  # of 200 MB, with blocks being worked on
