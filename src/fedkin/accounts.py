@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,11 +19,9 @@ class Accounts:
 
     def add(self, clients: Tensor, down: int, up: int, gradients: Any, samples: Any) -> None:
         """Count for clients, none of them twice."""
-        table, rows = self.table.numpy(), clients.numpy()
-        table[rows, 0] += down
-        table[rows, 1] += up
-        table[rows, 2] += gradients
-        table[rows, 3] += samples
+        more = np.empty((len(clients), len(COLUMNS)), np.int64)
+        more[:, 0], more[:, 1], more[:, 2], more[:, 3] = down, up, gradients, samples
+        self.table.numpy()[clients.numpy()] += more
 
     def column(self, name: str) -> Tensor:
         """One count for every client."""

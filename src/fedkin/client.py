@@ -7,7 +7,8 @@ keeps to arithmetic on rows is right for one client and for a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -22,8 +23,11 @@ from fedkin.kernels.native import Native
 from fedkin.kernels.statistics import settled, spread
 from fedkin.memory import Memory
 from fedkin.problem import Part, Problem
+from fedkin.repetition import as_state, repeat
+from fedkin.replies import finite_rows
 
-State = tuple[Tensor, ...]
+# what a block of clients has of every one of them
+OWN_ROWS = ("who", "_keys", "_sizes", "_starts", "_position", "gradients", "samples")
 
 
 class Client:
@@ -36,10 +40,10 @@ class Client:
         self._keys = keys
         self._sizes: Ints = problem.train.sizes[who].numpy()
         self._starts: Ints = problem.train.starts[who].numpy()
-        chooser = Passes if problem.reshuffle else Draws
-        self._chooser = chooser(rng.key(keys, "batch"), self._sizes, problem.batch_size)
+        self._chooser = self._batches()
         self._position: Ints = np.zeros(len(who), np.int64)
-        self._active: Ints | None = None
+        # 0 for rows that are done while others are not; None when there are none
+        self.active: Ints | None = None
         self._drawn: dict[str, int] = {}
         self._kept: dict[str, Tensor] = {}
         self.gradients: Ints = np.zeros(len(who), np.int64)
@@ -70,45 +74,54 @@ class Client:
         column = torch.from_numpy(per_pass)[:, None]
         return column.to(self.problem.device, self.problem.dtype) * local_epochs
 
-    def repeat(self, times: Any, update: Callable[..., Any], *state: Tensor) -> Any:
+    def repeat(
+        self,
+        times: Any,
+        update: Callable[..., Any],
+        *state: Tensor,
+        given: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Apply `state = update(*state)` `times` times; rows that are done stay as they are.
 
         `times` is a number or a column. With one state tensor the result is that
-        tensor, otherwise a tuple.
+        tensor, otherwise a tuple. An update that gets all it needs, besides its state, by the
+        names in `given` (of rows, it may look at no others) is spared rows that are done.
         """
-        if not isinstance(times, Tensor):
+        if isinstance(times, Tensor):
+            turns = times.reshape(-1).expand(len(self)).long().numpy(force=True)
+            state = repeat(self, turns, update, state, given)
+        else:
             for _ in range(int(times)):
-                state = _as_state(update(*state))
-            return state[0] if len(state) == 1 else state
-        rounds = times.reshape(-1).expand(len(self)).numpy(force=True)
-        outer = self._active
-        for t in range(int(rounds.max(initial=0))):
-            active = (rounds > t).astype(np.int64)
-            active = active if outer is None else active * outer
-            self._active = None if active.all() else active
-            new = _as_state(update(*state))
-            state = new if self._active is None else self._choose(active, new, state)
-        self._active = outer
+                state = as_state(update(*state, **(given or {})))
         return state[0] if len(state) == 1 else state
 
-    def _choose(self, active: Ints, new: State, old: State) -> State:
-        mask = torch.from_numpy(active.astype(bool)).to(self.problem.device)
-        return tuple(
-            torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
-            for a, b in zip(new, old, strict=True)
-        )
+    @contextmanager
+    def only(self, rows: Ints) -> Iterator[None]:
+        """Be these rows alone for a while; what they count is counted."""
+        whole = {name: getattr(self, name) for name in OWN_ROWS}
+        vars(self).update({name: value[rows] for name, value in whole.items()})
+        chooser, self._chooser = self._chooser, self._batches()
+        yield
+        for name in ("_position", "gradients", "samples"):
+            whole[name][rows] = getattr(self, name)
+        vars(self).update(whole)
+        self._chooser = chooser
+
+    def _batches(self) -> Draws | Passes:
+        chooser = Passes if self.problem.reshuffle else Draws
+        return chooser(rng.key(self._keys, "batch"), self._sizes, self.problem.batch_size)
 
     # gradients ---------------------------------------------------------------------
 
     def next_batch(self) -> Batch:
         """The client's next minibatch."""
         position = self._position
-        if self._active is not None:  # what rows that are done would see is thrown away
-            position = np.where(self._active, position, position.max())
+        if self.active is not None:  # what rows that are done would see is thrown away
+            position = np.where(self.active, position, position.max())
         rows, real = self._chooser.at(position)
         if real is not None and len(self) == 1:  # a client alone needs no padding
             rows, real = rows[:, real[0] > 0], None
-        self._position = self._position + (1 if self._active is None else self._active)
+        self._position = self._position + (1 if self.active is None else self.active)
         part, rows = self.problem.train, rows + self._starts[:, None]
         if real is None or real.all():
             return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1])
@@ -140,7 +153,7 @@ class Client:
     def descend_(self, v: Tensor, lr: Any, batch: Batch | None = None) -> Tensor:
         """v - lr*g_i(v) on a minibatch; v's own memory is used for it where it can be."""
         batch = batch or self.next_batch()
-        if not isinstance(self.kernel, Native) or self._active is not None or self.problem.l2:
+        if not isinstance(self.kernel, Native) or self.active is not None or self.problem.l2:
             return descend(v, lr, self.grad(v, batch))
         self._count(1, batch.sizes)
         return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w)
@@ -173,7 +186,7 @@ class Client:
         v = self._rows(v)
         total = torch.zeros_like(v, memory_format=torch.contiguous_format)
         # a sweep is long work: rows that `repeat` would throw away are left out of it
-        busy: Any = slice(None) if self._active is None else self._active.nonzero()[0]
+        busy: Any = slice(None) if self.active is None else self.active.nonzero()[0]
         for batch, mask in self._sweep(self.problem.train, busy):
             total[busy] += self.kernel.grad(v[busy], batch.x, batch.y, mask)
         return self._with_l2(v, total / self.n)
@@ -252,7 +265,7 @@ class Client:
         return v.expand(len(self), v.shape[-1])
 
     def _count(self, gradients: int, samples: int | Ints) -> None:
-        active = 1 if self._active is None else self._active
+        active = 1 if self.active is None else self.active
         self.gradients += gradients * active
         self.samples += samples * active
 
@@ -294,16 +307,3 @@ class Client:
 def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
     """y - lr*g in one pass over memory, for a number or a column lr."""
     return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)
-
-
-def _as_state(value: Any) -> State:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def finite_rows(tensors: list[Tensor], count: int) -> Tensor:
-    """Which rows hold only finite numbers, as a bool vector on the CPU."""
-    good = torch.ones(count, dtype=torch.bool)
-    for tensor in tensors:
-        if tensor.is_floating_point():
-            good &= torch.isfinite(tensor.flatten(1).sum(1)).cpu()
-    return good

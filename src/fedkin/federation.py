@@ -100,17 +100,13 @@ class Federation:
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
+        self.size = self.problem.num_clients  # how many clients there are
         self.accounts = Accounts(self.size)
         self.round, self._call = 0, 0
         self.not_finite: list[int] = []
         self.records: dict[str, Tensor | float] = {}
 
     # what the server knows -----------------------------------------------------------
-
-    @property
-    def size(self) -> int:
-        """How many clients there are."""
-        return self.problem.num_clients
 
     @property
     def samples(self) -> Tensor:
@@ -219,12 +215,14 @@ class Federation:
         ask = self.ask(step, at, shared, each, variant, **hyper)
         sums, total, answered = dict[str, Tensor](), 0.0, 0
         for block, good in self._answers(ask):
-            clients = ask.at[block.positions]
-            w = good.double() if weights is None else good * weights[clients].double()
-            total, answered = total + float(w.sum()), answered + int(good.sum())
+            count, w = int(good.sum()), good.double()
+            if weights is not None:
+                w *= weights[ask.at[block.positions]].double()
+            total, answered = total + float(w.sum()), answered + count
             for name, value in block.reply.items():
-                value = value if bool(good.all()) else torch.nan_to_num(value, 0.0, 0.0, 0.0)
-                part = torch.tensordot(w.to(value), value, 1)
+                rows = value.flatten(1)
+                rows = rows if count == len(rows) else torch.nan_to_num(rows, 0.0, 0.0, 0.0)
+                part = (w.to(rows) @ rows).view(value.shape[1:])
                 sums[name] = sums[name] + part if name in sums else part
         return Means(sums, total, answered)
 
@@ -279,4 +277,4 @@ def _names(problem: Problem, clients: list[int]) -> str:
 
 
 def _row_bytes(rows: Mapping[str, Tensor]) -> int:
-    return sum(v.element_size() * v[0].numel() for v in rows.values() if len(v))
+    return sum(v.element_size() * v.numel() // len(v) for v in rows.values() if len(v))

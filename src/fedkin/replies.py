@@ -57,3 +57,12 @@ class Means(dict[str, Tensor]):
         if self:
             raise KeyError(f"the step's answer has no '{name}'; it has {sorted(self)}")
         return torch.zeros(())
+
+
+def finite_rows(tensors: list[Tensor], count: int) -> Tensor:
+    """Which rows hold only finite numbers, as a bool vector on the CPU."""
+    good = torch.ones(count, dtype=torch.bool)
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            good &= torch.isfinite(tensor.flatten(1).sum(1)).cpu()
+    return good

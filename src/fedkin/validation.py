@@ -15,6 +15,9 @@ from fedkin.methods import Method
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Table = TypeVar("Table", bound=BaseModel)
 
+# methods' tables as far as they were needed: each takes milliseconds to make
+_options: dict[type[Method], type[BaseModel]] = {}
+
 
 def validated(table: type[Table], values: Mapping[str, Any], where: str) -> Table:
     """values as a table, or one sentence about the first thing wrong with them."""
@@ -43,13 +46,16 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> Fed
 
 def options_model(cls: type[Method]) -> type[BaseModel]:
     """A method's dataclass fields as a checked table."""
+    if cls in _options:
+        return _options[cls]
     hints = get_type_hints(cls, include_extras=True)
     columns: dict[str, Any] = {}
     for f in fields(cls):
         default = f.default_factory() if f.default_factory is not MISSING else f.default
         columns[f.name] = (hints[f.name], ... if default is MISSING else default)
     own = ConfigDict(**STRICT, arbitrary_types_allowed=True)
-    return create_model(cls.__name__, __config__=own, **columns)
+    _options[cls] = create_model(cls.__name__, __config__=own, **columns)
+    return _options[cls]
 
 
 def check_method(method: Method) -> None:

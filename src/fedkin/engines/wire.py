@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkin.client import Client, finite_rows
+from fedkin.client import Client
 from fedkin.engines.messages import pack, payload, plain_number, unpack
 from fedkin.federation import Ask, Block
 from fedkin.memory import Memory
 from fedkin.problem import Problem
 from fedkin.registry import find_step, step_name
+from fedkin.replies import finite_rows
 from fedkin.variants import PLAIN, Variant, memory_of
 
 # named tensors, and facts as json can carry them

@@ -74,13 +74,16 @@ def step_betas_fully(
     y = torch.cat([w.expand(rows, -1), beta], 1)
     z = torch.cat([z.expand(rows, -1), client.recall("z", beta)], 1)
 
-    def step(y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        y: Tensor, z: Tensor, f: OwnObjective, theta: Any, pull: Any, short: Any, long: Any
+    ) -> tuple[Tensor, Tensor]:
         x, z = rest(y, z, theta, pull)
         g = f.grad_beta(x[:, :size], x[:, size:])
         y = torch.cat([x[:, :size], x[:, size:] - short * g], 1)
         return y, torch.cat([z[:, :size], z[:, size:] - long / (1 + pull) * g], 1)
 
-    y, z = client.repeat(steps, step, y, z)
+    given = {"f": f, "theta": theta, "pull": pull, "short": short, "long": long}
+    y, z = client.repeat(steps, step, y, z, given=given)
     x, z = rest(y, z, theta, pull)
     client.keep(beta=x[:, size:], z=z[:, size:])
     return {"g": f.grad_w(x[:, :size], x[:, size:])}

@@ -84,7 +84,7 @@ class LocalWork(Method):
 def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
     """y <- y - lr*g_i(y), as often as the work says."""
     steps = client.steps(**work)
-    result: Tensor = client.repeat(steps, lambda y: client.descend_(y, lr), client.copy(y))
+    result: Tensor = client.repeat(steps, client.descend_, client.copy(y), given={"lr": lr})
     return result
 
 

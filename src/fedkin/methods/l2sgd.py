@@ -77,14 +77,13 @@ def average_and_train(
     def renew(*old: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x, client.full_grad(x), torch.ones_like(taken)
 
-    def train(x: Tensor) -> Tensor:
-        batch = client.next_batch()
-        news = client.grad(x, batch) - taken * client.grad(snapshot, batch)
-        new: Tensor = x - lr * (news / (1 - p) + j + psi)
-        return new
+    def train(x: Tensor, snapshot: Tensor, taken: Tensor, steady: Tensor, p: Any, lr: Any) -> Any:
+        here, there = client.grad(torch.stack([x, snapshot]), client.next_batch()).unbind()
+        return x - lr * ((here - taken * there) / (1 - p) + steady)
 
     x, psi, _ = client.repeat(averagings, average, x, psi, xbar)
     snapshot, j, taken = client.repeat(renewals, renew, snapshot, j, taken)
-    x = client.repeat(local_steps, train, x)
+    given = {"snapshot": snapshot, "taken": taken, "steady": j + psi, "p": p, "lr": lr}
+    x = client.repeat(local_steps, train, x, given=given)
     client.keep(x=x, psi=psi, snapshot=snapshot, j=j, taken=taken)
     return {"dx": x - xbar, "dj": j - jbar}

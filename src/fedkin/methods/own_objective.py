@@ -12,6 +12,7 @@ from fedkin.client import Client
 from fedkin.errors import FedkinError
 from fedkin.formulas import Gradient
 from fedkin.objectives import BLOCKS, Settings, get_objective
+from fedkin.repetition import rows_of
 
 
 def as_tensors(client: Client, **numbers: Any) -> dict[str, Any]:
@@ -39,6 +40,13 @@ class OwnObjective:
         self.settings = Settings(client.problem.layout, **as_tensors(client, **settings))
         self._gradients: dict[tuple[str, ...], Gradient] = {}
         self.formula = self.objective.formula(self.settings) if self.objective.closed else None
+
+    def rows(self, chosen: Tensor, count: int) -> OwnObjective:
+        """For some of `count` clients, while the client is these alone."""
+        numbers = ("lam", "relax", "alpha", "scale")
+        own = {name: rows_of(getattr(self.settings, name), chosen, count) for name in numbers}
+        parts = {name: getattr(self.settings, name) for name in ("shared_parts", "own_parts")}
+        return OwnObjective(self.client, self.objective.name, **own, **parts)
 
     @property
     def start(self) -> Tensor:

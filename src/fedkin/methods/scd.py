@@ -87,11 +87,12 @@ def move(
 def step_betas(
     client: Client, w: Tensor, lr: Any, steps: Any, **settings: Any
 ) -> dict[str, Tensor]:
-    f, t = OwnObjective(client, **settings), as_tensors(client, lr=lr)
+    f = OwnObjective(client, **settings)
     beta = client.repeat(
         steps,
-        lambda beta: beta - t["lr"] * f.grad_beta(w, beta, client.next_batch()),
+        lambda beta, f, w, lr: beta - lr * f.grad_beta(w, beta, client.next_batch()),
         client.recall("beta", f.start),
+        given={"f": f, "w": w, **as_tensors(client, lr=lr)},
     )
     client.keep(beta=beta)
     return {"g": f.grad_w(w, beta, client.next_batch())}
@@ -104,11 +105,13 @@ def step_betas_ahead(
     f = OwnObjective(client, **settings)
     t = as_tensors(client, theta=theta, eta=weight * eta, gamma=weight * gamma, nu=nu)
 
-    def step(y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        y: Tensor, z: Tensor, f: OwnObjective, w: Tensor, t: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
         x = y + t["theta"] * (z - y)
         return move(x, z, f.grad_beta(w, x, client.next_batch()), **t)
 
     y = client.recall("beta", f.start)
-    y, z = client.repeat(steps, step, y, client.recall("z", y))
+    y, z = client.repeat(steps, step, y, client.recall("z", y), given={"f": f, "w": w, "t": t})
     client.keep(beta=y, z=z)
     return {"g": f.grad_w(w, y + theta * (z - y), client.next_batch())}

@@ -163,21 +163,28 @@ class Walk:
     def split(self, rows: Tensor) -> Pair:
         return rows[..., : self.size], rows[..., self.size :]
 
-    def news(self, x: Tensor, block: str) -> Tensor:
+    @property
+    def given(self) -> dict[str, Any]:
+        """All that stays as it is while betas are stepped."""
+        return {name: getattr(self, name) for name in ("f", "v", "taken", "g", "t")}
+
+    def news(self, x: Tensor, block: str, f: OwnObjective, v: Tensor, taken: Tensor) -> Tensor:
         """grad_b f_j(x) - grad_b f_j(v) on one fresh minibatch j."""
-        points = self.split(torch.stack([x, self.v]))
-        here, there = self.f.grads(*points, self.client.next_batch(), (block,))[0].unbind()
-        return here - self.taken * there
+        points = self.split(torch.stack([x, v]))
+        here, there = f.grads(*points, self.client.next_batch(), (block,))[0].unbind()
+        return here - taken * there
 
     def step_betas(self, steps: Any) -> None:
-        by_w, by_beta = self.split(self.g)
+        def step(
+            y: Tensor, z: Tensor, before: Tensor, g: Tensor, t: dict[str, Any], **given: Any
+        ) -> tuple[Tensor, ...]:
+            x, (by_w, by_beta) = ahead(y, z, given["v"], t), self.split(g)
+            g = torch.cat([by_w, by_beta + t["weight"] * self.news(x, "beta", **given)], 1)
+            return *along(g, x, z, t), self.split(y)[1]
 
-        def step(y: Tensor, z: Tensor, before: Tensor) -> tuple[Tensor, ...]:
-            x = ahead(y, z, self.v, self.t)
-            g = torch.cat([by_w, by_beta + self.t["weight"] * self.news(x, "beta")], 1)
-            return *along(g, x, z, self.t), self.split(y)[1]
-
-        self.y, self.z, self.before = self.client.repeat(steps, step, self.y, self.z, self.before)
+        self.y, self.z, self.before = self.client.repeat(
+            steps, step, self.y, self.z, self.before, given=self.given
+        )
 
     def keep(self, **more: Tensor) -> None:
         beta, z = self.split(self.y)[1], self.split(self.z)[1]
@@ -191,7 +198,7 @@ def take_estimate(
     walk = Walk(client, y, z, g, hyper)
     walk.step_betas(steps)
     x = ahead(walk.y, walk.z, walk.v, walk.t)
-    news = walk.news(x, "w")
+    news = walk.news(x, "w", walk.f, walk.v, walk.taken)
     walk.before = walk.split(walk.y)[1]
     walk.y, walk.z = along(walk.g, x, walk.z, walk.t)
     walk.keep()
