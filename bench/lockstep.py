@@ -7,27 +7,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.workloads import WORKLOADS
-from fedkin.data import DataConfig, load
 from fedkin.engines import Embedded
 from fedkin.engines.lockstep import Meeting
 from fedkin.federation import Federation
-from fedkin.losses import get_loss
 from fedkin.methods import FedAvg, Method
-from fedkin.models import build
+from fedkin.papers.unified import ASCD, ASVRCD, FIGURE_1, L2SGD, LSGD, PFEDME
 from fedkin.problem import Problem
-from fedkin.registry import get_method
 
 SEEDS = 30
 
 
-def fig1_problem(seed: int) -> Problem:
-    """20 clients with 1,000 samples of 15 features, logistic regression, one sample a step."""
-    data = load(DataConfig(name="unified-synthetic"), seed)
-    loss = get_loss("logistic")
-    return Problem(build("linear", data.input_shape, 1), data, loss, batch_size=1)
+def fig1_cases() -> list[tuple[str, list[Problem], Method]]:
+    """The paper's five methods as the recipe has them, in its middle panel, s = .3."""
+    panel = next(panel for panel in FIGURE_1.panels if panel.name == "mixture-s0.3")
+    cases = []
+    for line in panel.lines:
+        if line.label in (LSGD, ASCD, ASVRCD, PFEDME, L2SGD):
+            configs = [entry.config for own, entry in panel.runs(SEEDS) if own is line]
+            problems = [config.make_problem(config.make_data()) for config in configs]
+            cases.append((f"fig1 {line.method}", problems, configs[0].make_method()))
+    return cases
 
 
-def w1_problem(seed: int) -> Problem:
+def w1_problem() -> Problem:
     return Problem(WORKLOADS[0].module(), WORKLOADS[0].data(), batch_size=20)
 
 
@@ -67,14 +69,12 @@ def together(problems: Sequence[Problem], method: Method, rounds: int) -> float:
 
 def lockstep() -> list[dict[str, Any]]:
     """30 seeds in lockstep cost at most 8x one seed on the fig. 1 problem, 20x on W1."""
-    cases: list[tuple[str, Callable[[int], Problem], Method, int, float]] = [
-        ("W1 fedavg", w1_problem, FedAvg(lr=0.01, local_steps=20), 20, 20.0)
-    ]
-    for name in ("lsgd", "ascd", "asvrcd", "pfedme", "l2sgd"):
-        cases.append((f"fig1 {name}", fig1_problem, get_method(name)(), 200, 8.0))
+    w1 = [w1_problem() for _ in range(SEEDS)]
+    cases: list[tuple[str, list[Problem], Method, int, float]]
+    cases = [("W1 fedavg", w1, FedAvg(lr=0.01, local_steps=20), 20, 20.0)]
+    cases += [(*case, 200, 8.0) for case in fig1_cases()]
     rows: list[dict[str, Any]] = []
-    for title, make, method, rounds, target in cases:
-        problems = [make(seed) for seed in range(SEEDS)]
+    for title, problems, method, rounds, target in cases:
         alone, all_ = one(problems[0], method, rounds), together(problems, method, rounds)
         rows.append(_line(title, alone, all_, target))
     alone, all_ = (sum(row[key] for row in rows[1:]) for key in ("one_s", "thirty_s"))

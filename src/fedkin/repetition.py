@@ -35,17 +35,19 @@ def repeat(
     Rows that are done are computed along and thrown away; with `given` only until they are
     half of all rows: then the others go on without them.
     """
-    outer = client.active
-    for t in range(int(turns.max(initial=0))):
-        active = (turns > t).astype(np.int64)
+    outer, done = client.active, 0
+    for until in np.unique(turns[turns > 0]):  # until then the same rows are at work
+        active = (turns > done).astype(np.int64)
         if given is not None and outer is None and 2 * active.sum() <= len(active):
             rows = np.flatnonzero(active)
-            return _go_on(client, rows, turns[rows] - t, update, state, given)
+            return _go_on(client, rows, turns[rows] - done, update, state, given)
         active = active if outer is None else active * outer
         client.active = None if active.all() else active
-        new = as_state(update(*state, **(given or {})))
-        state = new if client.active is None else _choose(active, new, state)
-        client.active = outer
+        mask = torch.from_numpy(active.astype(bool)).to(state[0].device)
+        for _ in range(until - done):
+            new = as_state(update(*state, **(given or {})))
+            state = new if client.active is None else _choose(mask, new, state)
+        client.active, done = outer, until
     return state
 
 
@@ -53,8 +55,7 @@ def as_state(value: Any) -> State:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _choose(active: Ints, new: State, old: State) -> State:
-    mask = torch.from_numpy(active.astype(bool)).to(new[0].device)
+def _choose(mask: Tensor, new: State, old: State) -> State:
     return tuple(
         torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
         for a, b in zip(new, old, strict=True)
@@ -82,4 +83,6 @@ def rows_of(value: Any, chosen: Tensor, count: int) -> Any:
         return value[chosen] if value.dim() and len(value) == count else value
     if isinstance(value, Mapping):
         return {name: rows_of(one, chosen, count) for name, one in value.items()}
-    return value.rows(chosen, count) if isinstance(value, HasRows) else value
+    if isinstance(value, float | int | str) or not isinstance(value, HasRows):
+        return value
+    return value.rows(chosen, count)

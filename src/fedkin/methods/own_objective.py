@@ -43,10 +43,10 @@ class OwnObjective:
 
     def rows(self, chosen: Tensor, count: int) -> OwnObjective:
         """For some of `count` clients, while the client is these alone."""
-        numbers = ("lam", "relax", "alpha", "scale")
-        own = {name: rows_of(getattr(self.settings, name), chosen, count) for name in numbers}
-        parts = {name: getattr(self.settings, name) for name in ("shared_parts", "own_parts")}
-        return OwnObjective(self.client, self.objective.name, **own, **parts)
+        all_ = {name: value for name, value in vars(self.settings).items() if name != "layout"}
+        own = rows_of(all_, chosen, count)
+        alike = all(own[name] is value for name, value in all_.items())
+        return self if alike else OwnObjective(self.client, self.objective.name, **own)
 
     @property
     def start(self) -> Tensor:

@@ -129,7 +129,7 @@ def ahead(y: Tensor, z: Tensor, v: Tensor, t: Mapping[str, Any]) -> Tensor:
     """The point x at which gradients are taken."""
     if not t["accelerated"]:
         return y
-    x: Tensor = y + t["th1"] * (z - y) + t["th2"] * (v - y)
+    x: Tensor = (1 - t["th1"] - t["th2"]) * y + t["th1"] * z + t["th2"] * v
     return x
 
 
