@@ -150,13 +150,19 @@ class Client:
         """v in a row of its own for every client, which `descend_` may use up."""
         return self._rows(v).clone()
 
-    def descend_(self, v: Tensor, lr: Any, batch: Batch | None = None) -> Tensor:
-        """v - lr*g_i(v) on a minibatch; v's own memory is used for it where it can be."""
+    def descend_(
+        self, v: Tensor, lr: Any, batch: Batch | None = None, into: Tensor | None = None
+    ) -> Tensor:
+        """into - lr*g_i(v) on a minibatch, in into's own memory where it can be.
+
+        `into` is v unless given; it has a row for every client.
+        """
         batch = batch or self.next_batch()
+        into = v if into is None else into
         if not isinstance(self.kernel, Native) or self.active is not None or self.problem.l2:
-            return descend(v, lr, self.grad(v, batch))
+            return descend(into, lr, self.grad(v, batch))
         self._count(1, batch.sizes)
-        return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w)
+        return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w, into)
 
     def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The loss on a minibatch as a column, and its gradient."""

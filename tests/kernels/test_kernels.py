@@ -105,9 +105,12 @@ def test_a_step_in_place_is_the_step_along_autograds_gradient(model: str, exampl
     _, even = reference(spec, v, x, y, torch.full_like(w, 1 / examples))
     kernel = Native(spec)
     for lr, weights, expected in ((0.3, w, slope), (rates, w, slope), (rates, None, even)):
-        own = v.clone()
-        assert kernel.descend_(own, lr, x, y, weights) is own
+        own, other = v.clone(), torch.randn_like(v)
+        assert kernel.descend_(own, lr, x, y, weights, own) is own
         torch.testing.assert_close(own, v - lr * expected, rtol=1e-10, atol=1e-12)
+        into = other.clone()
+        assert kernel.descend_(v, lr, x, y, weights, into) is into
+        torch.testing.assert_close(into, other - lr * expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_hinge_is_that_of_pytorch() -> None:

@@ -31,15 +31,17 @@ class UnsupportedLayerError(Exception):
 class Layer:
     """`forward` gives the output and what `backward` needs of it.
 
-    `backward` writes the gradients of the layer's own parameters into g [B, d], or, where g is
-    v itself, adds them to the parameters. It gives the gradient by the layer's input (None
-    when nobody needs it).
+    `backward` writes the gradients of the layer's own parameters into g [B, d], or adds them to
+    what is there, which may be v itself. It gives the gradient by the layer's input (None for
+    the first layer: nobody needs it).
     """
 
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         raise NotImplementedError
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         raise NotImplementedError
 
 
@@ -64,21 +66,23 @@ class Linear(Layer):
             out = torch.baddbmm(self.bias.view(v).unsqueeze(1), rows, transposed)
         return out.unflatten(1, x.shape[1:-1]), rows
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         assert self.weight is not None
         slopes = gy.flatten(1, -2)
         target, turned = self.weight.view(g), slopes.transpose(1, 2)
         # by the input first: the weights may be changed in what follows
         gx = None if first else torch.bmm(slopes, self.weight.view(v))
         single = kept.shape[1] == 1 and target[0].numel() <= FEW
-        if g is v:
+        if add:
             target.addcmul_(turned, kept) if single else target.baddbmm_(turned, kept)
         elif single:
             torch.mul(turned, kept, out=target)
         else:
             torch.bmm(turned, kept, out=target)
         if self.bias is not None:
-            _put(slopes.sum(1), self.bias.view(g), g is v)
+            _put(slopes.sum(1), self.bias.view(g), add)
         return None if gx is None else gx.unflatten(1, gy.shape[1:-1])
 
 
@@ -107,7 +111,9 @@ class Convolution(Layer):
             )  # fmt: skip
         return _rows(outputs), (inputs, kernels)
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         assert self.weight is not None
         m, (inputs, kernels) = self.module, kept
         wanted = [not first, True, self.bias is not None]
@@ -119,9 +125,9 @@ class Convolution(Layer):
                 gy[i], inputs[i], kernels[i], sizes, m.stride, m.padding, m.dilation,
                 False, [0, 0], m.groups, wanted,
             )  # fmt: skip
-            _put(gw, weight_slopes[i], g is v)
+            _put(gw, weight_slopes[i], add)
             if self.bias is not None:
-                _put(gb, self.bias.view(g)[i], g is v)
+                _put(gb, self.bias.view(g)[i], add)
             input_slopes.append(gx)
         return None if first else _rows(input_slopes)
 
@@ -138,7 +144,9 @@ class MaxPool(Layer):
         out, chosen = aten.max_pool2d_with_indices(images, *self.options)
         return out.unflatten(0, x.shape[:2]), (images, chosen)
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         images, chosen = kept
         slopes = gy.flatten(0, 1)
         if images.is_contiguous(memory_format=torch.channels_last):
@@ -160,7 +168,9 @@ class Activation(Layer):
         out = self._forward(x)
         return out, out
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         return self._slope(gy, kept)
 
 
@@ -172,7 +182,9 @@ class Flatten(Layer):
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         return x.flatten(2), x.shape
 
-    def backward(self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
+    ) -> Tensor | None:
         return gy.reshape(kept)
 
 
@@ -255,9 +267,10 @@ class Native:
         return x
 
     def _backward(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, g: Tensor, factor: Any = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """Writes `factor` times the gradient into g, or adds it to v where g is v."""
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, g: Tensor,
+        add: bool = False, factor: Any = 1.0,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Writes `factor` times the gradient at v into g, or adds it to what is there."""
         kept = []
         for layer in self.layers:
             x, keep = layer.forward(v, x)
@@ -275,7 +288,7 @@ class Native:
             slope = slope * factor
         for i in reversed(range(self.first, len(self.layers))):
             assert slope is not None
-            slope = self.layers[i].backward(v, kept[i], slope, g, first=i == self.first)
+            slope = self.layers[i].backward(v, kept[i], slope, g, add, first=i == self.first)
         return outputs, targets
 
     def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
@@ -283,11 +296,13 @@ class Native:
         self._backward(v, x, y, w, g)
         return g
 
-    def descend_(self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-        """v <- v - lr*gradient in v's own memory, for a number or a column lr: no pass over
-        gradients, which are never written down."""
-        self._backward(v, x, y, w, v, -lr)
-        return v
+    def descend_(
+        self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None, into: Tensor
+    ) -> Tensor:
+        """into <- into - lr*gradient at v, for a number or a column lr; into may be v: no pass
+        over gradients, which are never written down."""
+        self._backward(v, x, y, w, into, add=True, factor=-lr)
+        return into
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedkin.client import Client
@@ -42,8 +43,8 @@ def global_and_own_steps(
     client: Client, x: Tensor, lr: Any, lam: Any, **work: Any
 ) -> dict[str, Tensor]:
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch, pull = client.next_batch(), lr * lam * (v - x)
-        return client.descend_(y, lr, batch), client.descend_(v, lr, batch) - pull
+        batch, pulled = client.next_batch(), torch.lerp(v, x, lr * lam)
+        return client.descend_(y, lr, batch), client.descend_(v, lr, batch, into=pulled)
 
     v = client.recall("v", client.initial)
     y, v = client.repeat(client.steps(**work), both, client.copy(x), client.copy(v))

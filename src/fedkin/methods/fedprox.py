@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedkin.client import Client
@@ -35,8 +36,7 @@ class FedProx(FedAvg):
 
 def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> dict[str, Tensor]:
     def step(y: Tensor) -> Tensor:
-        pull: Tensor = lr * mu * (y - x)
-        return client.descend_(y, lr) - pull
+        return client.descend_(y, lr, into=torch.lerp(y, x, lr * mu))
 
     y = client.repeat(client.steps(**work), step, client.copy(x))
     return {"dx": y - x}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedkin.client import Client
@@ -60,11 +61,11 @@ def envelope_steps(
         batch = client.next_batch()
 
         def inner(theta: Tensor) -> Tensor:
-            pull: Tensor = inner_lr * lam * (theta - w)
-            return client.descend_(theta, inner_lr, batch) - pull
+            pulled = torch.lerp(theta, w, inner_lr * lam)
+            return client.descend_(theta, inner_lr, batch, into=pulled)
 
         theta = client.repeat(inner_steps, inner, theta)
-        return w - lr * lam * (w - theta), theta
+        return torch.lerp(w, theta, lr * lam), theta
 
     theta = client.copy(client.recall("theta", x))
     w, theta = client.repeat(client.steps(**work), step, x, theta)
