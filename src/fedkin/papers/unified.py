@@ -16,6 +16,7 @@ AS_PRINTED = "ASVRCD as printed"
 UNSCALED, FASTER, PFEDME, L2SGD = "LSGD, w not rescaled", "LSGD, lr .1", "pFedMe", "L2SGD+"
 EVERY = 10
 SEEDS = {"small": 5, "paper": 30}
+FEWER_ROUNDS = {"rounds": 300, "checkpoint_every": 300}
 LOSS = last("objective", "loss", "F at the end")
 PERSONAL = accuracy("personal")
 COURSE = Curves("objective", "F", log=True)
@@ -75,8 +76,8 @@ def _mixture(spread: float) -> Panel:
         ),
     )
     run = _run({"name": "unified-synthetic", "spread": spread}, BINARY)
-    small = {"rounds": 300, "checkpoint_every": 300}
-    return Panel(f"mixture-s{spread:g}", f"MX2, synthetic, s = {spread:g}", run, lines, small)
+    title = f"MX2, synthetic, s = {spread:g}"
+    return Panel(f"mixture-s{spread:g}", title, run, lines, FEWER_ROUNDS)
 
 
 EARLY_DAYS = (
@@ -191,7 +192,7 @@ def _real(name: str, k: int, objective: str, small: dict[str, Any] | None) -> Pa
 
 def _real_data(number: str, k: int, at_small: tuple[str, ...]) -> Item:
     panels = tuple(
-        _real(name, k, objective, {} if name in at_small else None)
+        _real(name, k, objective, FEWER_ROUNDS if name in at_small else None)
         for objective in OBJECTIVES
         for name in IMAGES
     )
@@ -223,8 +224,7 @@ def _chances(objective: str) -> Panel:
     lines = [_line(label, "ascd", **own, p_w=p) for label, p in CHANCES.items()]
     lines.append(_line(THEORY, "ascd", **own))
     title = f"MNIST, 2 classes, {objective.upper()}"
-    small = {"rounds": 300, "checkpoint_every": 300}
-    return Panel(f"chances-{objective}", title, _images("mnist", 2), tuple(lines), small)
+    return Panel(f"chances-{objective}", title, _images("mnist", 2), tuple(lines), FEWER_ROUNDS)
 
 
 CHANCE_PANELS = tuple(_chances(objective) for objective in OBJECTIVES)
@@ -250,8 +250,7 @@ def _scaled(objective: str) -> Panel:
         for rescale in (True, False)
     )
     title = f"MNIST, 2 classes, {objective.upper()}"
-    small = {"rounds": 300, "checkpoint_every": 300}
-    return Panel(f"scaled-{objective}", title, _images("mnist", 2), lines, small)
+    return Panel(f"scaled-{objective}", title, _images("mnist", 2), lines, FEWER_ROUNDS)
 
 
 SCALED_PANELS = tuple(_scaled(objective) for objective in ("mt2", "mx2"))
