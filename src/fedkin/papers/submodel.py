@@ -27,6 +27,8 @@ NO_GAP = (
     "less the fewer coordinates clients hold is shown by the stability experiment."
 )
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
+# so few that 150 rounds are enough to fit them better than what was not seen
+FEWER_SAMPLES = {"train_per_client": 50, "test_per_client": 100}
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
 CLASSES = {"high": (2, 20), "low": (5, 50)}
 FEW = {"small": 3, "paper": 3}
@@ -37,19 +39,16 @@ FETCH_100 = (
 
 # which channels, which rates; the paper's own rolling has its windows in shuffled order
 FULL, RANDOM, ROLLING = "full model", "random, mixed", "rolling, mixed"
-RANDOM_4, ROLLING_4 = "random, 1/4", "rolling, 1/4"
 RANDOM_16, ROLLING_16 = "random, smallest", "rolling, smallest"
 FIGURES = {
     FULL: ("static", (1.0,)),
     RANDOM: ("random", MIXED),
     ROLLING: ("shuffled", MIXED),
-    RANDOM_4: ("random", (0.25,)),
-    ROLLING_4: ("shuffled", (0.25,)),
     RANDOM_16: ("random", (0.0625,)),
     ROLLING_16: ("shuffled", (0.0625,)),
 }
-STATIC_48, ROLLING_48 = "static, 1/4 and 1/8", "rolling, 1/4 and 1/8"
-TABLE4 = {STATIC_48: ("static", (0.25, 0.125)), ROLLING_48: ("shuffled", (0.25, 0.125))}
+STATIC_4, ROLLING_4 = "static, 1/4 and 1/8", "rolling, 1/4 and 1/8"
+TABLE4 = {STATIC_4: ("static", (0.25, 0.125)), ROLLING_4: ("shuffled", (0.25, 0.125))}
 
 # tables 1 and 2: train-test gaps of the global model in loss, and in points of accuracy
 GAPS = {
@@ -59,8 +58,8 @@ GAPS = {
 # tables 5 to 8: the share of the model that is communicated, in the paper the mean rate
 PRINTED_RATES = {FULL: 1.0, RANDOM: 0.3898, ROLLING: 0.3884, RANDOM_16: 0.0625, ROLLING_16: 0.0625}
 PRINTED_4 = {
-    STATIC_48: {"accuracy": 34.37, "loss": 2.5026},
-    ROLLING_48: {"accuracy": 35.30, "loss": 2.4681},
+    STATIC_4: {"accuracy": 34.37, "loss": 2.5026},
+    ROLLING_4: {"accuracy": 35.30, "loss": 2.4681},
 }
 
 
@@ -98,7 +97,9 @@ def _panel(
         "rounds": 1000, "eval_every": 50, "checkpoint_every": 50, "fraction": 0.1,
         "baseline": False,
     }  # fmt: skip
-    small: dict[str, Any] = {"model": {"name": "cnn3:16,32,64"}, "rounds": 150, "eval_every": 15}
+    small: dict[str, Any] = {
+        "data": FEWER_SAMPLES, "model": {"name": "cnn3:16,32,64"}, "rounds": 150, "eval_every": 15
+    }  # fmt: skip
     return Panel(
         name or f"{data}-{level}", title, run, _lines(kinds, printed, local_epochs=1), small,
         _lines(kinds, printed, local_steps=10, scaler=False), alone=True,
@@ -176,9 +177,9 @@ TABLE_4 = Item(
     "table", "4", "static against rolling at capacities 1/4 and 1/8", (QUARTERS,),
     (accuracy("global"), LOSS),
     (
-        above("Rolling is more accurate than static.", ROLLING_48, (STATIC_48,), "accuracy",
+        above("Rolling is more accurate than static.", ROLLING_4, (STATIC_4,), "accuracy",
               [QUARTERS.name]),
-        below("Rolling has a lower loss than static.", ROLLING_48, (STATIC_48,), "loss",
+        below("Rolling has a lower loss than static.", ROLLING_4, (STATIC_4,), "loss",
               [QUARTERS.name]),
     ),
     (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
