@@ -12,6 +12,7 @@ from fedkin.federation import Federation
 from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
+from fedkin.registry import get_method
 from tests.helpers import blobs, personal_models
 from tests.test_common_checks import every_method, make
 
@@ -66,6 +67,20 @@ def test_runs_may_differ_in_their_number_of_local_steps() -> None:
     problems = [problem(0), problem(0)]
     for result, method in zip(stacked(methods, problems, [7, 7]), methods, strict=True):
         torch.testing.assert_close(result[0], alone(method, problems[0], 7)[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["acd", "scd", "ascd", "svrcd", "asvrcd", "l2sgd"])
+def test_runs_may_differ_in_their_stretches_and_in_their_objectives_numbers(name: str) -> None:
+    """Stretches between meetings are so long that most rows wait while a few go on."""
+    rare = {"p": 0.1} if name == "l2sgd" else {"p_w": 0.1, "smooth": 1.0, "convex": 0.1}
+    problems, seeds = [problem(i % 2) for i in range(5)], list(range(5))
+    methods = [get_method(name)(lam=0.1 * (i + 1), **rare) for i in range(5)]
+    for result, method, p, seed in zip(
+        stacked(methods, problems, seeds), methods, problems, seeds, strict=True
+    ):
+        models, accounts = alone(method, p, seed)
+        torch.testing.assert_close(result[0], models, rtol=0, atol=1e-9)
+        assert torch.equal(result[1], accounts)
 
 
 def test_runs_on_the_same_data_share_them() -> None:
