@@ -163,6 +163,13 @@ NOT_TUNED = (
 )
 
 
+ON_ITS_WAY = (
+    "After the 300 rounds of the small scale ASVRCD is below all others and still on its way, a "
+    "tenth to a fifth above the optimum; after the paper's 1000 rounds it is within 5 % (figure 3 "
+    "at paper scale)."
+)
+
+
 def _images(name: str, k: int, train: int = 100, test: int = 300) -> dict[str, Any]:
     data = {
         "name": name, "num_clients": 20, "partition": "classes", "classes_per_client": k,
@@ -204,7 +211,7 @@ def _real_data(number: str, k: int, at_small: tuple[str, ...]) -> Item:
             below("Not in the paper: also below LSGD with steps ten times as long.", ASCD,
                   (FASTER,), "loss", names, NOT_TUNED),
             times("ASVRCD ends close to the optimum, within 5 %.", ASVRCD, (OPTIMUM,), "loss",
-                  names, 0.999, 1.05),
+                  names, 0.999, 1.05, ON_ITS_WAY),
         ),
         (COURSE, Curves("personal_accuracy", "accuracy of beta alone")), CHOSEN_IMAGES,
         seeds=SEEDS,
