@@ -94,11 +94,18 @@ ONLY_INPUTS = (
     "certain. The generator plants its three groups in the means of the inputs alone; the true "
     "models are drawn for every client on its own, so that a group has no model in common that "
     "could help, and pFedKM does not find the groups there (it does where groups share a model: "
-    "tests/methods/test_pfedkm.py). With MNIST and MLR pFedKM ends .9 of a point below pFedMe: "
-    "3 of 10 classes are dealt to every client at random, so there are no groups to be found, and "
-    "a group model is a mean over fewer clients. K = 1 equals pFedMe to rounding (a test), so we "
-    "take it for a consequence of the setting and not for a bug of ours; where the paper's gain of "
-    "2 points comes from we do not know."
+    "tests/methods/test_pfedkm.py). On Fashion-MNIST the order is the printed one, with gains of 1 "
+    "to 2 points instead of 2 to 6. With MNIST only K = 4 and the DNN are above pFedMe, and pFedKM "
+    "with MLR is up to .9 of a point below: 3 of 10 classes are dealt to every client at random, "
+    "so there are no groups to be found, and a group model is a mean over fewer clients. In loss "
+    "pFedKM is below pFedMe for every K, the more so the larger K (figure 2). K = 1 equals pFedMe "
+    "to rounding (a test), so we take it for a consequence of the setting and not for a bug of "
+    "ours; where the rest of the paper's gain comes from we do not know."
+)
+STILL_MOVING = (
+    "IFCA meets the printed numbers within .2 of a point, pFedMe and pFedKM are 1 to 7 below "
+    "theirs. The inner solver's steps are open in print; with ours both are still moving after 100 "
+    "rounds (the loss falls by a sixth in the last 25 of them) while IFCA has arrived."
 )
 OWN_MODELS = (
     "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
@@ -120,7 +127,7 @@ TABLE_2 = Item(
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
                ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
-              WITH_IFCA),
+              WITH_IFCA, STILL_MOVING),
         above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA),
         above("Not in the paper: pFedKM with 3 groups is above training alone.", CLUSTERS[1],
               ("local",), "accuracy", NAMES, OWN_MODELS),
