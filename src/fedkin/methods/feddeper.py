@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor
 from typing_extensions import Doc
 
@@ -47,8 +48,8 @@ def depersonalised_steps(
     client: Client, x: Tensor, lr: Any, rho: Any, lam: Any, half: bool, **work: Any
 ) -> dict[str, Tensor]:
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch, away = client.next_batch(), rho * (v + y - 2 * x)
-        return client.descend_(y, lr, batch) - away, client.descend_(v, lr, batch)
+        batch, pulled = client.next_batch(), torch.lerp(y, 2 * x - v, rho)
+        return client.descend_(y, lr, batch, into=pulled), client.descend_(v, lr, batch)
 
     steps = client.steps(**work)
     v = client.copy(client.recall("v", client.initial))

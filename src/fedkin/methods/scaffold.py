@@ -48,7 +48,7 @@ class Scaffold(LocalWork):
 def corrected_sgd(client: Client, x: Tensor, c: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
     ci, steps = client.recall("c", torch.zeros_like(x)), client.steps(**work)
     shift = lr * (c - ci)
-    y = client.repeat(steps, lambda y: client.descend_(y, lr) - shift, client.copy(x))
+    y = client.repeat(steps, lambda y: client.descend_(y, lr).sub_(shift), client.copy(x))
     dc = (x - y) / (steps * lr) - c
     client.keep(c=ci + dc)
     return {"dx": y - x, "dc": dc}
