@@ -152,10 +152,10 @@ FIGURE_3 = Item(
 
 NO_WRITERS = (
     "On the stand-in, where nobody writes in a way of their own, one model for all is best, and "
-    "even weights would give it. lambda in units of median(z) mean(n) leaves half of a client's weight "
-    "at home whatever the data (figure 6, where lambda = 1000 makes weights even), so one visit in "
-    "fifty counts 25 steps at a time, which costs PERM more than it gains. This says nothing of "
-    "the paper's writers."
+    "even weights would give it. lambda in units of median(z) mean(n) leaves half of a client's "
+    "weight at home whatever the data (figure 6, where lambda = 1000 makes weights even), so one "
+    "visit in fifty counts 25 steps at a time, which costs PERM more than it gains. This says "
+    "nothing of the paper's writers."
 )
 WRITERS = Panel(
     "emnist", "EMNIST, 50 writers",
