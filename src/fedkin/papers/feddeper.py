@@ -77,7 +77,7 @@ def _column(column: str, m: int) -> Panel:
     run = _run(data, clients, m, MODELS[f"{data}-{model}"], 500 if data == "mnist" else 2000)
     small: dict[str, Any] = {"rounds": 100, "eval_every": 10, "checkpoint_every": 50}
     if model == "cnn":
-        run["eval_every"] = 100  # scores on all training data take as long as 30 rounds
+        run["eval_every"] = 100  # scores on all training data take long
         small |= {"model": {"name": "cnn3:8,16,64"}, "rounds": 60}
     title = f"({setting}) {TITLES[data]} {TITLES[model]}, m={m}"
     few = data == "mnist" and m == 5
@@ -92,9 +92,9 @@ EVERYBODY = (
     "With 5 of 10 clients in a round it is as printed: FedDeper 6 points above FedAvg and level "
     "with SCAFFOLD. With all 10 FedDeper's global model is slow at first and meets FedAvg's in the "
     "end, where the paper prints 95 %: when everybody takes part the personal models are never "
-    "stale, and what is taken off each client's way sums to little. All our numbers are about 3 "
-    "points below the printed ones, FedAvg's too, so the open batch size (20 here) is likely to "
-    "play a part. One round computed by hand and rho = 0 equal to FedAvg are tests."
+    "stale, and what is taken off each client's way sums to little. With the MLP our numbers are about "
+    "3 points below the printed ones, FedAvg's too, so the open batch size (20 here) may play a "
+    "part. One round computed by hand and rho = 0 equal to FedAvg are tests."
 )
 TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
@@ -216,8 +216,7 @@ LAM = _varied("vary-lam", "lam", (0.0, 0.25, 0.5, 0.75, 1.0), "lam")
 TAU = _varied("vary-tau", "tau", (2, 5, 10, 20), "local_steps")
 TEN_TIMES = (
     "Up to .03 it is. rho = .1, the largest value we try, is ten times the step size, where the "
-    "paper takes rho of its order: what is taken off each client's way then outweighs the "
-    "gradients, and the global model ends at chance."
+    "paper takes rho of its order; there the global model ends at chance."
 )
 FIGURE_3 = Item(
     "figure", "3", "accuracy against rho, lam, tau and K", (RHO, LAM, TAU), (accuracy("global"),),

@@ -154,8 +154,8 @@ NO_WRITERS = (
     "On the stand-in, where nobody writes in a way of their own, one model for all is best, and "
     "even weights would give it. lambda in units of median(z) mean(n) leaves half of a client's "
     "weight at home whatever the data (figure 6, where lambda = 1000 makes weights even), so one "
-    "visit in fifty counts 25 steps at a time, which costs PERM more than it gains. This says "
-    "nothing of the paper's writers."
+    "visit in fifty counts 25 steps at a time. We take that for the reason, but have not tried "
+    "another lambda here. This says nothing of the paper's writers."
 )
 WRITERS = Panel(
     "emnist", "EMNIST, 50 writers",
