@@ -92,9 +92,9 @@ EVERYBODY = (
     "With 5 of 10 clients in a round it is as printed: FedDeper 6 points above FedAvg and level "
     "with SCAFFOLD. With all 10 FedDeper's global model is slow at first and meets FedAvg's in the "
     "end, where the paper prints 95 %: when everybody takes part the personal models are never "
-    "stale, and what is taken off each client's way sums to little. With the MLP our numbers are about "
-    "3 points below the printed ones, FedAvg's too, so the open batch size (20 here) may play a "
-    "part. One round computed by hand and rho = 0 equal to FedAvg are tests."
+    "stale, and what is taken off each client's way sums to little. With the MLP our numbers are "
+    "about 3 points below the printed ones, FedAvg's too, so the open batch size (20 here) may "
+    "play a part. One round computed by hand and rho = 0 equal to FedAvg are tests."
 )
 TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
