@@ -39,6 +39,12 @@ def test_a_client_of_rate_one_sixteenth_needs_a_thirtieth_of_the_work_and_far_fe
     assert 190 < share < 256
 
 
+def test_a_first_layer_of_stride_two_leaves_a_quarter_of_the_work_and_all_parameters():
+    whole, strided = build("resnet18:8", SHAPE, 10), build("resnet18:8,2", SHAPE, 10)
+    assert training_flops(strided) == pytest.approx(training_flops(whole) / 4, rel=0.01)
+    assert Layout.of(strided).size == Layout.of(whole).size
+
+
 def small_images(clients=3):
     return blobs(clients=clients, samples=20, dimension=3 * 64, shape=(3, 8, 8))
 
@@ -76,5 +82,7 @@ def test_batch_norm_goes_by_training_statistics_when_a_model_is_judged():
 def test_small_or_flat_inputs_are_refused():
     with pytest.raises(FedkinError, match="8x8"):
         build("resnet18", (3, 4, 4), 10)
+    with pytest.raises(FedkinError, match="16x16"):
+        build("resnet18:4,2", (3, 8, 8), 10)
     with pytest.raises(FedkinError, match="resnet needs images"):
         build("resnet18", (60,), 10)

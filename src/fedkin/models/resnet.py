@@ -42,18 +42,20 @@ class Block(nn.Module):
         return out + short
 
 
-def _resnet18(shape: Shape, outputs: int, width: int, norm: Norm) -> nn.Module:
-    if len(shape) != 3 or min(shape[1:]) < 8:
+def _resnet18(shape: Shape, outputs: int, width: int, stride: int, norm: Norm) -> nn.Module:
+    least = 8 * stride
+    if len(shape) != 3 or min(shape[1:]) < least:
         raise FedkinError(
-            f"a resnet needs images [channels, height, width] of at least 8x8 pixels, "
+            f"a resnet{'' if stride == 1 else f' of first stride {stride}'} needs images "
+            f"[channels, height, width] of at least {least}x{least} pixels, "
             f"not inputs of shape {shape}"
         )
-    layers: list[nn.Module] = [nn.Conv2d(shape[0], width, 3, padding=1, bias=False)]
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], width, 3, stride, padding=1, bias=False)]
     channels = width
     for stage in range(4):
         after = width * 2**stage
-        for stride in (1 if stage == 0 else 2, 1):
-            layers.append(Block(channels, after, stride, norm))
+        for step in (1 if stage == 0 else 2, 1):
+            layers.append(Block(channels, after, step, norm))
             channels = after
     layers += [norm(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     model = nn.Sequential(*layers, nn.Linear(channels, outputs))
@@ -63,14 +65,17 @@ def _resnet18(shape: Shape, outputs: int, width: int, norm: Norm) -> nn.Module:
     return model
 
 
-def resnet18(shape: Shape, outputs: int, width: int = 64) -> nn.Module:
-    """Pre-activation ResNet-18 with static batch norm; stages of 1, 2, 4 and 8 times the width."""
-    return _resnet18(shape, outputs, width, batch_norm)
+def resnet18(shape: Shape, outputs: int, width: int = 64, stride: int = 1) -> nn.Module:
+    """Pre-activation ResNet-18 with static batch norm; stages of 1, 2, 4 and 8 times the width.
+
+    A first layer of stride 2 leaves a quarter of the work.
+    """
+    return _resnet18(shape, outputs, width, stride, batch_norm)
 
 
-def resnet18_group_norm(shape: Shape, outputs: int, width: int = 64) -> nn.Module:
+def resnet18_group_norm(shape: Shape, outputs: int, width: int = 64, stride: int = 1) -> nn.Module:
     """The same with group norm, which treats every example alone."""
-    return _resnet18(shape, outputs, width, group_norm)
+    return _resnet18(shape, outputs, width, stride, group_norm)
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
