@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Variant:
     """What a request's clients work on: the plain problem, unless told otherwise.
 
-    rate: the model has ceil(rate*width) channels in every hidden layer. scaler: those
-    layers' outputs are multiplied by 1/rate, to make up for inputs that are missing in
+    rate: the model has ceil(rate*width) channels in every hidden layer. scaler: their
+    activations are multiplied by 1/rate, to make up for those that are missing in
     training. own_classes: the softmax of the loss runs over the client's own classes only.
     """
 
@@ -59,7 +59,7 @@ def vary(problem: Problem, variant: Variant) -> Problem:
     varied.become(spec)
     if variant.scaler and variant.rate != 1:
         widths = problem.widths
-        hidden = widths.outputs_of_layers(problem.spec.module)
+        hidden = widths.scales_of_activations(problem.spec.module)
         own = hidden[widths.index(widths.first(variant.rate))]
         varied.scale = torch.where(own, 1 / variant.rate, 1.0).to(varied.initial)
     return varied

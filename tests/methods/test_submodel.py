@@ -178,6 +178,26 @@ def test_the_scaler_multiplies_hidden_layers_by_the_inverse_rate():
     )
 
 
+@pytest.mark.parametrize("model", ["mlp:8,16", "cnn:8,8,16", "resnet18:8", "resnet18-gn:8"])
+def test_with_the_scaler_a_part_of_a_model_of_equal_channels_answers_like_the_whole(model):
+    shape = (3, 12, 12)
+    data = blobs(dimension=432, shape=shape)
+    problem = Problem(build(model, shape, 3), data, dtype=torch.float64)
+    widths, whole = problem.widths, torch.empty_like(problem.initial)
+    for slot in problem.layout.slots:
+        values = slot.view(problem.initial)[0]
+        for place, axis in enumerate(widths.axes.get(slot.name, ())):
+            if axis.group is not None:  # every channel as the first
+                copies = [1] * values.dim()
+                copies[place] = values.shape[place] // axis.repeat
+                values = values.narrow(place, 0, axis.repeat).repeat(copies)
+        slot.view(whole)[0] = values + 0.01
+    part = whole[:, widths.index(widths.first(0.25))[0]]
+    x = data.train.x[None, :9].double()
+    scaled = problem.variant(Variant(0.25, scaler=True)).kernel()
+    torch.testing.assert_close(scaled.outputs(part, x), problem.kernel().outputs(whole, x))
+
+
 def test_the_masked_loss_is_a_softmax_over_a_clients_own_classes():
     data = blobs(clients=2, classes=3)
     train = replace(

@@ -40,7 +40,7 @@ class Submodel(FedAvg):
     ("rolling"), or its positions in a fresh random order every epoch ("shuffled").
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
-    client column that `capacity` names. `scaler` multiplies hidden layers by 1/r_i in training;
+    client column that `capacity` names. `scaler` multiplies activations by 1/r_i in training;
     `own_classes` leaves other clients' classes out of the loss. A client's personal model has
     its own size: its part of x in the first round's choice of channels. Lost clients are left
     out of the means; entries that nobody sent stay.
@@ -52,7 +52,7 @@ class Submodel(FedAvg):
     )
     kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
     aggregation: Annotated[Aggregation, Doc("who counts for an entry: holders, or all")] = "holders"
-    scaler: Annotated[bool, Doc("multiply hidden layers by 1/rate in training")] = False
+    scaler: Annotated[bool, Doc("multiply hidden activations by 1/rate in training")] = False
     own_classes: Annotated[bool, Doc("leave a client's absent classes out of its loss")] = False
 
     def init(self, fed: Federation) -> State:

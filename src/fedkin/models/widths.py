@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedkin.errors import FedkinError, unknown
 from fedkin.layout import Layout, Slot
-from fedkin.models.flows import CONVOLUTIONS, Axis, follow
+from fedkin.models.flows import CONVOLUTIONS, NORMS, Axis, follow
 
 Declared = Mapping[str, Sequence[str | tuple[str, int] | None]]
 
@@ -118,14 +118,23 @@ class Widths:
         start = torch.tensor(slot.start).expand(rows, *[1] * len(slot.shape))
         return reduce(torch.add, places, start).flatten(1) if places else start[:, None]
 
-    def outputs_of_layers(self, module: nn.Module) -> Tensor:
-        """Which entries of the full vector are weights and biases of layers with hidden outputs."""
-        marked = torch.zeros(self.layout.size, dtype=torch.bool)
+    def scales_of_activations(self, module: nn.Module) -> Tensor:
+        """Which entries of the full vector scale hidden activations when they are scaled together.
+
+        Weights and biases of layers with hidden outputs; of their norms where there are any,
+        since a norm undoes what the layer before it does to the scale.
+        """
         parts = dict(module.named_modules())
+        owners = {slot.name: parts[slot.name.rpartition(".")[0]] for slot in self.layout.slots}
+        groups = {
+            slot.name: next(iter(self.axes.get(slot.name, ())), Axis(None)).group
+            for slot in self.layout.slots
+        }
+        normed = {groups[name] for name, owner in owners.items() if isinstance(owner, NORMS)}
+        marked = torch.zeros(self.layout.size, dtype=torch.bool)
         for slot in self.layout.slots:
-            layer = parts[slot.name.rpartition(".")[0]]
-            first = next(iter(self.axes.get(slot.name, ())), Axis(None))
-            if isinstance(layer, (nn.Linear, *CONVOLUTIONS)) and first.group:
+            kinds = NORMS if groups[slot.name] in normed else (nn.Linear, *CONVOLUTIONS)
+            if groups[slot.name] and isinstance(owners[slot.name], kinds):
                 marked[slot.start : slot.start + slot.size] = True
         return marked
 
