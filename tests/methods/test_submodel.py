@@ -198,6 +198,23 @@ def test_with_the_scaler_a_part_of_a_model_of_equal_channels_answers_like_the_wh
     torch.testing.assert_close(scaled.outputs(part, x), problem.kernel().outputs(whole, x))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_personal_model_answers_as_it_did_in_training_with_the_scaler(kind):
+    problem = small_problem()
+    method = Submodel(rates=(0.5,), kind=kind, scaler=True, lr=0.1)
+    fed = federation(problem)
+    state = run(method, fed, 3)
+    (asked,) = parts(method.personal(fed, state))
+    at = asked.at[:1]
+    own = asked.shared.get("model", asked.each.get("model", [None])[0])
+    x = problem.data.train.x[None, :5]
+    index = method.part(fed, 0.5, 0, at)
+    trained = problem.variant(Variant(0.5, scaler=True)).kernel()
+    kept = problem.variant(Variant(0.5)).kernel()
+    answers = kept.outputs(own.reshape(1, -1), x)
+    torch.testing.assert_close(answers, trained.outputs(state.x[index], x))
+
+
 def test_the_masked_loss_is_a_softmax_over_a_clients_own_classes():
     data = blobs(clients=2, classes=3)
     train = replace(

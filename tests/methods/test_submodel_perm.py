@@ -69,7 +69,7 @@ def test_models_of_their_own_size_visit_and_learn(kind):
     for ask in parts(method.personal(fed, state)):
         assert fed.look(ask)["model"].shape[1] == fed.problem.variant(ask.variant).size
     assert score(fed, method.personal(fed, state)).accuracy.mean() > 0.8
-    assert torch.equal(state.v != 0, state.v.bool() & method.held(fed, state))
+    assert torch.equal(state.v != 0, state.v.bool() & (method.factors(fed, state) > 0))
     assert set(method.results(state)) == {"mixing", "rates"}
 
 

@@ -42,7 +42,8 @@ class Submodel(FedAvg):
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
     client column that `capacity` names. `scaler` multiplies activations by 1/r_i in training;
     `own_classes` leaves other clients' classes out of the loss. A client's personal model has
-    its own size: its part of x in the first round's choice of channels. Lost clients are left
+    its own size: its part of x in the first round's choice of channels, with the scaler's
+    factors worked into its parameters. Lost clients are left
     out of the means; entries that nobody sent stay.
     """
 
@@ -104,12 +105,17 @@ class Submodel(FedAvg):
         chosen = choose(self.kind, widths, rate, fed.seed, turn, at)
         return widths.index(chosen).to(fed.problem.device)
 
+    def kept(self, fed: Federation, s: State, rate: float, at: Tensor) -> Tensor:
+        """The parts of x that clients keep, computing as in training: a row for each or for all."""
+        rows: Tensor = s.x[self.part(fed, rate, 0, at)]
+        scale = fed.problem.variant(Variant(rate, self.scaler)).scale
+        return rows if scale is None else rows * scale
+
     def at_home(self, fed: Federation, s: State, step: Step, name: str, **hyper: Any) -> Asks:
         """A request to every client with its own part of x, the one it keeps, under this name."""
         asks = []
         for rate, at in levels(s.rates, torch.arange(fed.size)):
-            index = self.part(fed, rate, 0, at)
-            given = one_or_each(name, s.x, index)
+            given = one_or_each(name, self.kept(fed, s, rate, at))
             asks.append(fed.ask(step, at, variant=Variant(rate), **given, **hyper))
         return tuple(asks)
 
@@ -137,9 +143,9 @@ def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:
         yield rate, who[rates[who] == rate]
 
 
-def one_or_each(name: str, x: Tensor, index: Tensor) -> dict[str, dict[str, Tensor]]:
+def one_or_each(name: str, rows: Tensor) -> dict[str, dict[str, Tensor]]:
     """Parts of x as a request takes them: one for all, or one for each."""
-    return {"shared": {name: x[index[0]]}} if len(index) == 1 else {"each": {name: x[index]}}
+    return {"shared": {name: rows[0]}} if len(rows) == 1 else {"each": {name: rows}}
 
 
 def placed(x: Tensor, index: Tensor, mean: Tensor, weight: float) -> Change:

@@ -39,7 +39,7 @@ class SubmodelDitto(Submodel):
             return super().train(fed, s, rate, at, global_and_own_steps, lam=self.lam)
         change = super().train(fed, s, rate, at)
         for kept, who in levels(s.rates, at):
-            x = one_or_each("x", s.x, self.part(fed, kept, 0, who))
+            x = one_or_each("x", self.kept(fed, s, kept, who))
             hyper = {"lr": self.lr, "lam": self.lam, **self.work}
             fed.map(own_steps, who, variant=Variant(kept), **x, **hyper)
         return change

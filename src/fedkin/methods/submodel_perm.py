@@ -50,7 +50,7 @@ class SubmodelPerm(PermTwoStage, Submodel):
             index, place = self.part(fed, rate, 0, at), torch.isin(due, at)
             r = fed.map(
                 gradient_at, at, variant=Variant(rate), batches=self.gradient_batches,
-                **one_or_each("x", s.x, index),
+                **one_or_each("x", self.kept(fed, s, rate, at)),
             )  # fmt: skip
             index = index.expand(len(at), -1)
             rows[place] = rows[place].scatter(1, index, r["g"].expand(index.shape))
@@ -61,13 +61,13 @@ class SubmodelPerm(PermTwoStage, Submodel):
 
     def astray(self, fed: Federation, s: State) -> Tensor:
         z = super().astray(fed, s)
-        cost = (self.held(fed, s).sum(1).cpu() / fed.samples).sqrt()
+        cost = ((self.factors(fed, s) > 0).sum(1).cpu() / fed.samples).sqrt()
         unit = mixing.scale_free(z, torch.ones(1), self.capacity_rel)
         return z + unit * cost / cost.mean()
 
     def shuffle(self, fed: Federation, s: State) -> int:
         if s.epoch == 1 and s.hop == 0:
-            s.v = s.v * self.held(fed, s).to(s.v)
+            s.v = s.v * self.factors(fed, s)
         return super().shuffle(fed, s)
 
     def at_hosts(
@@ -97,10 +97,12 @@ class SubmodelPerm(PermTwoStage, Submodel):
     def results(self, s: State) -> dict[str, Tensor]:
         return {**PermTwoStage.results(self, s), **Submodel.results(self, s)}
 
-    def held(self, fed: Federation, s: State) -> Tensor:
-        """m_i: which entries of w each client keeps, [N, d] of true and false."""
-        mask = torch.zeros(fed.size, len(s.x), dtype=torch.bool, device=s.x.device)
+    def factors(self, fed: Federation, s: State) -> Tensor:
+        """m_i: by what each client's model enlarges entries of w, [N, d]; 0 where it has none."""
+        found: Tensor = s.x.new_zeros(fed.size, len(s.x))
+        ones = State(x=torch.ones_like(s.x))
         for rate, at in levels(s.rates, torch.arange(fed.size)):
             index = self.part(fed, rate, 0, at).expand(len(at), -1)
-            mask[at] = mask[at].scatter(1, index, True)
-        return mask
+            factors = self.kept(fed, ones, rate, at).expand(index.shape)
+            found[at] = found[at].scatter(1, index, factors)
+        return found

@@ -10,7 +10,7 @@ from typing import Any
 from fedkin.papers.claims import Claim, Part, Term, above, below, between, rising, times
 from fedkin.papers.figures import Bars, Curves
 from fedkin.papers.item import Item, Line, Panel, StandIn
-from fedkin.papers.measures import BYTES_SHARE, RATE, SECONDS, pooled
+from fedkin.papers.measures import BYTES_SHARE, RATE, SECONDS, accuracy, pooled
 from fedkin.papers.stability import DISTANCE, RATES, stability
 
 CHOSEN = (
@@ -177,7 +177,7 @@ TABLE_1, TABLE_2 = _gaps("1", HIGH, "high"), _gaps("2", LOW, "low")
 QUARTERS = _panel("cifar100", "high", TABLE4, PRINTED_4, "cifar100-table4", width=32)
 TABLE_4 = Item(
     "table", "4", "static against rolling at capacities 1/4 and 1/8", (QUARTERS,),
-    MEASURES,
+    (*MEASURES, accuracy("personal")),
     (
         above("Rolling is more accurate than static.", ROLLING_4, (STATIC_4,), "test_accuracy",
               [QUARTERS.name]),
