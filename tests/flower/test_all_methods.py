@@ -13,10 +13,15 @@ from tests.flower.no_network import through_sites
 from tests.flower.world import NAMES, embedded, write_config, write_data
 
 
-@pytest.mark.parametrize("method", list(methods()))
-def test_every_method_gives_the_embedded_engines_numbers(tmp_path: Path, method: str):
+SCALED = [(f"submodel-{kind}", {"scaler": "true"}) for kind in ("local", "ditto", "perm")]
+
+
+@pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in methods()), *SCALED])
+def test_every_method_gives_the_embedded_engines_numbers(
+    tmp_path: Path, method: str, options: dict[str, str]
+):
     files = write_data(tmp_path)
-    config = write_config(tmp_path, method, rounds=2, model="mlp:4", baseline=True)
+    config = write_config(tmp_path, method, rounds=2, model="mlp:4", baseline=True, **options)
     served, here = through_sites(config, files, tmp_path), embedded(config, files)
     for name, value in vars(here.lanes["method"].state).items():
         found = getattr(served.lanes["method"].state, name)
