@@ -12,7 +12,6 @@ from fedkin.registry import methods
 from tests.flower.no_network import through_sites
 from tests.flower.world import NAMES, embedded, write_config, write_data
 
-
 SCALED = [(f"submodel-{kind}", {"scaler": "true"}) for kind in ("local", "ditto", "perm")]
 
 
