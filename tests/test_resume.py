@@ -20,7 +20,7 @@ from tests.forks import Forks
 from tests.helpers import least_squares
 
 KEPT = (".csv", ".json", ".toml", ".safetensors")
-CLOCKS = ("timing.csv",)
+CLOCKS = ("timing.csv", "capacity.csv")
 SMALL = (
     *("--data", "synthetic", "--num-clients", 5, "--dim", 6, "--model", "mlp:5"),
     *("--batch-size", 5, "--fraction", 0.6, "--eval-every", 2, "--checkpoint-every", 2, "-q"),

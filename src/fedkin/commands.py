@@ -21,9 +21,19 @@ from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, 
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.options import merge, parse
 from fedkin.registry import get_method
-from fedkin.results.folder import RunFolder, next_folder, read_strategy
+from fedkin.results import capacity
+from fedkin.results.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.results.listing import find_runs, result_rows
-from fedkin.screen import console, percent, plain_table, progress, result_table, say
+from fedkin.screen import (
+    CAPACITY_WORDS,
+    capacity_table,
+    console,
+    percent,
+    plain_table,
+    progress,
+    result_table,
+    say,
+)
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.training import BY_PYTHON, Trainer
@@ -169,6 +179,10 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
         say(f"stopped after round {trainer.round}; {go_on}")
         raise SystemExit(128 + stopped[0])
     console.print(result_table(result_rows(folder)))
+    if (folder / capacity.TABLE).is_file():
+        levels = read_table(folder / capacity.TABLE)
+        console.print(capacity_table(levels.to_dict("records")))
+        console.print(CAPACITY_WORDS, highlight=False)
     say(f"run folder: {folder}")
 
 

@@ -97,3 +97,29 @@ def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
         for row in rows
     ]
     return plain_table(titles, cells, numbers_from=1)
+
+
+CAPACITY_WORDS = (
+    "mean: personal accuracy; gap: train minus test accuracy; MB: a client's traffic in a round; "
+    "MFLOP, ms and peak MB: of one step of training"
+)
+
+
+def capacity_table(levels: Iterable[Mapping[str, Any]]) -> Table:
+    """One row per rate: what its clients get and what it costs one of them; see the words above."""
+    titles = ("rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB")
+    cells = [
+        [
+            f"{level['rate']:g}",
+            str(level["clients"]),
+            percent(level["accuracy"]),
+            percent(level["accuracy_gap"]),
+            f"{level['bytes_per_round'] / level['clients'] / 1e6:.3g}",
+            f"{level['parameters']:,}",
+            f"{level['step_flops'] / 1e6:.3g}",
+            f"{level['step_seconds'] * 1e3:.3g}",
+            f"{level['step_peak_bytes'] / 1e6:.3g}",
+        ]
+        for level in levels
+    ]
+    return plain_table(titles, cells, numbers_from=0)

@@ -31,6 +31,7 @@ from fedkin.problem import Problem
 from fedkin.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.registry import get_method
 from fedkin.results import checkpoint
+from fedkin.results.capacity import write_capacities
 from fedkin.results.folder import RunFolder
 from fedkin.results.inputs import keep_inputs
 from fedkin.results.models import save_models
@@ -264,8 +265,11 @@ class Trainer:
             return
         torch.set_num_threads(self._threads)
         lane = self.lanes["method"]
-        write_results(folder.path, lane.method.results(lane.state), self.problem.data)
+        results = lane.method.results(lane.state)
+        write_results(folder.path, results, self.problem.data)
         lane.fed.after_round(self.round)
+        if "rates" in results:
+            write_capacities(folder.path, lane.fed, lane.method, lane.state)
         save_models(folder.models, lane.fed, lane.method, lane.state)
 
 

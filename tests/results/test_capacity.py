@@ -1,5 +1,6 @@
 """Reports per capacity level."""
 
+import pandas as pd
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from fedkin.results.capacity import (
     draw_accuracy_against_bytes,
 )
 from fedkin.training import train
-from tests.helpers import blobs, federation, run
+from tests.helpers import blobs, federation, least_squares, run
 
 
 def small_problem(model="mlp:16"):
@@ -44,8 +45,33 @@ def test_a_run_folder_tells_the_same(tmp_path):
     assert stored["bytes_per_round"].tolist() == table["bytes_per_round"].tolist()
     assert stored["clients"].tolist() == [2, 2, 2]
     assert stored["accuracy"].between(0, 1).all()
+    kept = pd.read_csv(tmp_path / "run" / "capacity.csv")
+    for column in stored:
+        assert kept[column].tolist() == pytest.approx(stored[column].tolist(), abs=1e-6)
+    assert kept["accuracy_gap"].abs().max() < 0.5
+    assert kept["parameters"].tolist() == [9 * units + 3 for units in (16, 8, 4)]
+    assert (kept["step_seconds"] > 0).all()
+    assert (tmp_path / "run" / "capacity.png").stat().st_size > 5000
     with pytest.raises(FedkinError, match="no run with rates"):
         accuracy_by_rate_of(tmp_path)
+
+
+def test_runs_without_classes_are_drawn_by_their_loss(tmp_path):
+    method = SubmodelLocal(rates=(1.0, 0.5), lr=0.01)
+    problem = Problem(build("mlp:8", (3,), 1), least_squares().data)
+    train(problem, method, rounds=2, baseline=False, folder=tmp_path / "run")
+    kept = pd.read_csv(tmp_path / "run" / "capacity.csv")
+    assert kept["accuracy"].isna().all()
+    assert (kept["loss"] > 0).all()
+    assert (tmp_path / "run" / "capacity.png").stat().st_size > 5000
+
+
+def test_the_command_shows_every_level(tmp_path, fedkin):
+    words = ("--data", "digits", "--num-clients", 4, "--rates", "1,1/4", "--rounds", 2, "-q")
+    said = fedkin("run", "fedavg", *words, "--out", tmp_path / "run")
+    assert said.code == 0
+    for word in ("peak MB", "0.25", "train minus test accuracy"):
+        assert word in said.out
 
 
 def test_a_method_without_rates_says_so():

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +22,20 @@ from fedkin.kernels import make_kernel
 from fedkin.methods import Method, State
 from fedkin.problem import Problem
 from fedkin.variants import Variant
+
+TABLE, PICTURE = "capacity.csv", "capacity.png"
+
+
+def write_capacities(folder: Path, fed: Federation, method: Method, state: State) -> None:
+    """What every rate gets and what it costs, as a table and as a picture; see both parts of it."""
+    scores = accuracy_by_rate(fed, method, state)
+    costs = cost_by_rate(fed.problem, scores["rate"], local_steps=1)
+    costs = costs.drop(columns="bytes").rename(
+        columns={"flops": "step_flops", "seconds": "step_seconds", "peak_bytes": "step_peak_bytes"}
+    )
+    table = scores.merge(costs, on="rate")
+    table.to_csv(folder / TABLE, index=False)
+    draw_accuracy_against_bytes(table, folder / PICTURE)
 
 
 def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFrame:
@@ -105,14 +118,17 @@ def cost_by_rate(
 
 
 def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
-    """A picture of `accuracy_by_rate`: accuracy against MB per client and round."""
+    """A picture of `accuracy_by_rate`: accuracy (loss of numbers) against MB per client, round."""
+    from matplotlib.figure import Figure  # here: not every run draws
+
+    score = "loss" if table["accuracy"].isna().all() else "accuracy"
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     megabytes = table["bytes_per_round"] / table["clients"] / 1e6
-    axes.plot(megabytes, table["accuracy"], "o-")
-    for x, y, rate in zip(megabytes, table["accuracy"], table["rate"], strict=True):
+    axes.plot(megabytes, table[score], "o-")
+    for x, y, rate in zip(megabytes, table[score], table["rate"], strict=True):
         axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
-    axes.set(xscale="log", xlabel="MB per client and round", ylabel="personal accuracy")
+    axes.set(xscale="log", xlabel="MB per client and round", ylabel=f"personal {score}")
     figure.savefig(path, dpi=120)
 
 
