@@ -17,9 +17,10 @@ CHOSEN = (
     "Open in print: 1000 rounds of one local epoch, lr .05, batches of 10; entries are averaged "
     "over the clients that hold them, and the scaler multiplies activations after their norm. At "
     "small scale a narrow ResNet-18 (16 to 128 channels, a first layer of stride 2), 100 rounds "
-    "(200 where clients differ much) of 10 local steps, 100 samples per client. Losses and accuracies are those of the global model "
-    "on all clients' examples, 10,000 at most, batch norms settled to training data of all; in "
-    "the curves at every client, batch norms settled to its own."
+    "(200 where clients differ much) of 10 local steps, 100 samples per client. Losses and "
+    "accuracies are those of the global model on all clients' examples, 10,000 at most, batch "
+    "norms settled to training data of all; in the curves at every client, batch norms settled to "
+    "its own."
 )
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
 FEWER_SAMPLES = {"train_per_client": 100, "test_per_client": 50}
