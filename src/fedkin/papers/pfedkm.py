@@ -101,9 +101,9 @@ ONLY_INPUTS = (
     "paper scale with steps of .02: pFedMe 92.0, K = 4 93.2 %, mean over clients). With MLR pFedKM "
     "is up to .9 of a point below: 3 of 10 classes are dealt to every client at random, so there "
     "are no groups to be found, and a group model is a mean over fewer clients. In loss pFedKM is "
-    "below pFedMe for every K, the more so the larger K (figure 2). K = 1 equals pFedMe to rounding "
-    "(a test), so we take it for a consequence of the setting and not for a bug of ours; where the "
-    "rest of the paper's gain comes from we do not know."
+    "below pFedMe for every K, the more so the larger K (figure 2). K = 1 equals pFedMe to "
+    "rounding (a test), so we take it for a consequence of the setting and not for a bug of ours; "
+    "where the rest of the paper's gain comes from we do not know."
 )
 STILL_MOVING = (
     "At paper scale IFCA meets the printed numbers within .2 of a point, pFedMe and pFedKM are 1 "
