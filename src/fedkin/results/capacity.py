@@ -133,10 +133,11 @@ def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
 
 
 def _round_of_work(problem: Problem, local_steps: int) -> Callable[[], None]:
-    """A client's local SGD on its first batch, again and again."""
-    kernel = make_kernel("autograd", problem.spec)
-    count = min(problem.batch_size, int(problem.train.sizes[0]))
-    x, y = problem.train.x[None, :count], problem.train.y[None, :count]
+    """Local SGD on the first batch of the client with most samples, again and again."""
+    kernel, train = make_kernel("autograd", problem.spec), problem.train
+    client = int(train.sizes.argmax())
+    start, count = int(train.starts[client]), min(problem.batch_size, int(train.sizes[client]))
+    x, y = (part[None, start : start + count] for part in (train.x, train.y))
 
     def work() -> None:
         v = problem.initial
