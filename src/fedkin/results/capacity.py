@@ -21,9 +21,13 @@ from fedkin.federation import Federation
 from fedkin.kernels import make_kernel
 from fedkin.methods import Method, State
 from fedkin.problem import Problem
+from fedkin.results.folder import read_table
 from fedkin.variants import Variant
 
 TABLE, PICTURE = "capacity.csv", "capacity.png"
+COSTS = (
+    "accuracy_gap", "loss_gap", "parameters", "step_flops", "step_seconds", "step_peak_bytes",
+)  # fmt: skip
 
 
 def write_capacities(folder: Path, fed: Federation, method: Method, state: State) -> None:
@@ -60,6 +64,12 @@ def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFr
         }
     )
     return _levels(table, fed.round)
+
+
+def levels_of(folder: Path) -> pd.DataFrame:
+    """A finished run's levels with all they cost; over sites, which are not asked, without."""
+    whole = folder / TABLE
+    return read_table(whole) if whole.is_file() else accuracy_by_rate_of(folder)
 
 
 def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:

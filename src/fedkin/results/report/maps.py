@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fedkin.results.capacity import accuracy_by_rate_of
+from fedkin.results.capacity import COSTS, levels_of
 from fedkin.results.groups import Group, Records
 from fedkin.results.inputs import LABELS
 from fedkin.results.report.drawing import (
@@ -149,7 +149,7 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
 def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     """The same against what a client of each capacity sends and receives in a round."""
     rows = [
-        accuracy_by_rate_of(run.path).assign(method=group.label)
+        levels_of(run.path).assign(method=group.label)
         for group in groups
         for run in group.runs
         if (run.path / "rates.csv").is_file()
@@ -158,7 +158,8 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
         return None
     table = pd.concat(rows)
     table["megabytes"] = table["bytes_per_round"] / table["clients"] / 1e6
-    numbers = table.groupby(["method", "rate"])[["megabytes", score]].mean().reset_index()
+    shown_columns = ["megabytes", score, *(name for name in COSTS if name in table)]
+    numbers = table.groupby(["method", "rate"])[shown_columns].mean().reset_index()
     figure, axes = canvas(3.0)
     places = {group.label: i for i, group in enumerate(groups)}
     for label, part in numbers.groupby("method", sort=False):
@@ -171,6 +172,13 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     parts = [f"{r['method']} at {r['rate']:g}: {amount(r['megabytes'], 'MB')}"
              for r in numbers.to_dict("records")]  # fmt: skip
     words = f"A client's traffic in a round, by its capacity: {listed(parts)}."
+    if "step_seconds" in numbers:
+        steps = [
+            f"{r['method']} at {r['rate']:g}: {amount(1e3 * r['step_seconds'], 'ms')}, "
+            f"{amount(r['step_peak_bytes'] / 1e6, 'MB')}"
+            for r in numbers.to_dict("records")
+        ]
+        words += f" A step of training, its time and its memory: {listed(steps)}."
     title = f"Personal {score} by what a client sends"
     return Drawing("capacity-cost", title, words, figure, numbers)
 
