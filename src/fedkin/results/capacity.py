@@ -139,6 +139,7 @@ def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
     for x, y, rate in zip(megabytes, table[score], table["rate"], strict=True):
         axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
     axes.set(xscale="log", xlabel="MB per client and round", ylabel=f"personal {score}")
+    axes.margins(0.15)  # room for the words
     figure.savefig(path, dpi=120)
 
 
