@@ -24,6 +24,20 @@ CHOSEN = (
 )
 MIXED = (1.0, 0.5, 0.25, 0.125, 0.0625)
 FEWER_SAMPLES = {"train_per_client": 100, "test_per_client": 50}
+TOO_NARROW = (
+    "At small scale the smallest models have 1 to 8 channels in their layers, and one round in "
+    "which 10 clients take 10 steps trains a 256th of the weights with rolling, ten times as many "
+    "with random: after 100 or 200 rounds neither has learnt anything. The paper's 1000 rounds of "
+    "whole epochs with 4 to 32 channels need a GPU."
+)
+PARTED = (
+    "With 5 classes per client rolling is ahead with every seed, by .05 in loss and 1.6 to 3.6 "
+    "points. With 2 classes the two are level in accuracy and, after 100 rounds, in loss; after 200 "
+    "rolling's loss is higher by .08 to .1 with every seed, a third of it on training data too. "
+    "Why we do not know: the paper has five times as many samples per client and ten times as many "
+    "rounds, and which of them it takes we have not tried. Before the scaler reached the last "
+    "layer of a network with norms, rolling was behind in loss with 5 classes as well (one seed)."
+)
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
 CLASSES = {"high": (2, 20), "low": (5, 50)}
 FEW = {"small": 3, "paper": 3}
@@ -131,15 +145,17 @@ HIGH_100, LOW_100 = (
 MEASURES = (
     pooled("test_accuracy", "test accuracy, %", ".2f"), pooled("test_loss", "test loss"),
 )  # fmt: skip
-PAIRS = ((ROLLING, RANDOM), (ROLLING_16, RANDOM_16))
 
 
-def _better(panels: tuple[Panel, ...], measure: str, text: str, discussion: str = "") -> Claim:
-    """Rolling against random in all panels and at all capacities."""
+def _better(
+    panels: tuple[Panel, ...], measure: str, text: str, rolling: str, random: str,
+    discussion: str = "",
+) -> Claim:  # fmt: skip
+    """Rolling against random in all panels."""
     low, high = (-inf, 0.0) if measure == "test_loss" else (0.0, inf)
     return Claim(text, tuple(
-        Part(Term(p.name, a, measure), Term(p.name, b, measure), low, high)
-        for p in panels for a, b in PAIRS
+        Part(Term(p.name, rolling, measure), Term(p.name, random, measure), low, high)
+        for p in panels
     ), discussion)  # fmt: skip
 
 
@@ -147,8 +163,14 @@ PANELS = (HIGH, LOW, HIGH_100, LOW_100)
 FIGURES_1_4 = Item(
     "figure", "1-4", "rolling against random sub-models", PANELS, MEASURES,
     (
-        _better(PANELS, "test_loss", "Rolling ends with a lower test loss than random."),
-        _better(PANELS, "test_accuracy", "Rolling ends with a higher accuracy than random."),
+        _better(PANELS, "test_loss", "Mixed capacities: rolling ends with a lower test loss than "
+                "random.", ROLLING, RANDOM, PARTED),
+        _better(PANELS, "test_accuracy", "Mixed capacities: rolling ends with a higher accuracy.",
+                ROLLING, RANDOM, PARTED),
+        _better(PANELS, "test_loss", "Smallest capacity: rolling ends with a lower test loss than "
+                "random.", ROLLING_16, RANDOM_16, TOO_NARROW),
+        _better(PANELS, "test_accuracy", "Smallest capacity: rolling ends with a higher accuracy.",
+                ROLLING_16, RANDOM_16, TOO_NARROW),
     ),
     (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
     CHOSEN,
