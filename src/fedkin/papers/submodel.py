@@ -32,9 +32,9 @@ TOO_NARROW = (
 )
 PARTED = (
     "With 5 classes per client rolling is ahead with every seed, by .05 in loss and 1.6 to 3.6 "
-    "points. With 2 classes the two are level in accuracy and, after 100 rounds, in loss; after 200 "
-    "rolling's loss is higher by .08 to .1 with every seed, a third of it on training data too. "
-    "Why we do not know: the paper has five times as many samples per client and ten times as many "
+    "points. With 2 classes the two are level in accuracy and, after 100 rounds, in loss; after "
+    "200 rolling's loss is higher by .08 to .1 with every seed, a third of it on training data "
+    "too. Why we do not know: the paper has five times as many samples per client and surely more "
     "rounds, and which of them it takes we have not tried. Before the scaler reached the last "
     "layer of a network with norms, rolling was behind in loss with 5 classes as well (one seed)."
 )
