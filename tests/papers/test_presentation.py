@@ -145,3 +145,25 @@ def test_the_page_of_all_items_is_made_from_what_was_run(tmp_path, monkeypatch):
     assert [f"(reproduction/{path.name})" in text for path in shown] == [True, True]
     facts = json.loads((outcome.folder / "facts.json").read_text())
     assert facts["digits"]["seeds"] == 2
+
+
+def test_the_page_keeps_what_it_told_of_items_that_are_not_run_here(tmp_path, monkeypatch):
+    first, second = item(), item(number="8")
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (first, second)})
+    page = tmp_path / "reproduction.md"
+    for what, runs in ((first, "here"), (second, "elsewhere")):
+        _, outcome = go(what, tmp_path / runs)
+        present(outcome)
+        assert len(collection.write_page(page, tmp_path / runs)) == 1
+    text = page.read_text()
+    assert text.count("| paper, table ") == 2
+    assert text.index("## paper, table 7") < text.index("## paper, table 8")
+    shown = sorted((tmp_path / "reproduction").iterdir())
+    assert len(shown) == 4
+    assert all(f"(reproduction/{path.name})" in text for path in shown)
+    collection.write_page(page, tmp_path / "nowhere")
+    assert page.read_text() == text
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (second,)})
+    collection.write_page(page, tmp_path / "nowhere")
+    assert "table 7" not in page.read_text()
+    assert len(list((tmp_path / "reproduction").iterdir())) == 2

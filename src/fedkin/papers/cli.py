@@ -55,7 +55,8 @@ def reproduce(
     ] = 1,
     out: Out = Path("runs/papers"),
     write: Annotated[
-        Path | None, typer.Option(help="write a page of all results found: docs/reproduction.md")
+        Path | None,
+        typer.Option(help="write results into a page; what it tells of other items stays"),
     ] = None,
 ) -> None:
     """Repeat a paper's table or figure and tell which of its claims hold.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedkin.papers.claims import Verdict
@@ -18,6 +20,7 @@ from fedkin.papers.presentation import (
     markdown_table,
     verdicts,
 )
+from fedkin.results.report.words import NOTHING
 from fedkin.tensors import write_text
 
 SCALES: tuple[Scale, ...] = ("small", "paper")
@@ -36,40 +39,78 @@ def outcomes(out: Path) -> list[Outcome]:
     return [one for one in found if one]
 
 
+@dataclass(frozen=True)
+class Section:
+    """An item at a scale as the page tells it: its row of the summary, its text with figures."""
+
+    row: Mapping[str, str]
+    text: str
+
+
+# paper, item's name, scale
+Key = tuple[str, str, str]
+
+
 def write_page(page: Path, out: Path) -> list[Outcome]:
-    """Write the page and, in a folder of its name beside it, the figures it shows."""
-    found = outcomes(out)
-    figures = page.with_suffix("")
-    shutil.rmtree(figures, ignore_errors=True)
+    """Write the page and, in a folder of its name beside it, the figures it shows.
+
+    What an older page tells of items that have no runs below `out` is kept as it stands.
+    """
+    found, figures = outcomes(out), page.with_suffix("")
+    sections = read_sections(page) | {
+        (one.paper, one.item.name, one.scale): _section(one, figures) for one in found
+    }
+    keys: list[Key] = [(paper, item.name, scale) for paper, items in PAPERS.items()
+                       for item in items for scale in SCALES]  # fmt: skip
+    told = {key: sections[key] for key in keys if key in sections}
     lines = [
         "# Reproduction", "",
         f"Written by `fedkin reproduce --write {page}`; do not edit. How to repeat an item: "
         "`fedkin reproduce PAPER --figure N` (or `--table N`), with `--scale paper` for the "
         "paper's own sizes; `fedkin reproduce --list` names them all.", "",
-        HOW, "", *_summary(found), *_missing(found),
+        HOW, "", *markdown_table([section.row for section in told.values()] or [{"item": NOTHING}]),
+        "", *_missing({(paper, name) for paper, name, _ in told}),
+        *(section.text for section in told.values()),
     ]  # fmt: skip
-    for one in found:
-        lines += [as_text(one, verdicts(one)), *_figures(one, figures)]
-    write_text(page, "\n".join(lines))
+    text = "\n".join(lines)
+    for path in figures.glob("*.png"):
+        if f"({figures.name}/{path.name})" not in text:
+            path.unlink()
+    write_text(page, text)
     return found
 
 
-def _summary(found: Sequence[Outcome]) -> list[str]:
-    rows = []
-    for one in found:
-        counts = {v: sum(j.verdict is v for j in verdicts(one)) for v in Verdict}
-        rows.append({
-            "item": f"{one.paper}, {one.item.name}{' (STAND-IN data)' if one.stands_in else ''}",
-            "scale": one.scale,
-            **{str(verdict): str(count or "") for verdict, count in counts.items()},
-            "time": duration(one.seconds),
-        })  # fmt: skip
-    return [*markdown_table(rows), ""] if rows else []
+def _section(one: Outcome, figures: Path) -> Section:
+    judged = verdicts(one)
+    counts = {v: sum(j.verdict is v for j in judged) for v in Verdict}
+    row = {
+        "item": f"{one.paper}, {one.item.name}{' (STAND-IN data)' if one.stands_in else ''}",
+        "scale": one.scale,
+        **{str(verdict): str(count or "") for verdict, count in counts.items()},
+        "time": duration(one.seconds),
+    }
+    return Section(row, "\n".join([as_text(one, judged), *_figures(one, figures)]))
 
 
-def _missing(found: Sequence[Outcome]) -> list[str]:
+def read_sections(page: Path) -> dict[Key, Section]:
+    """What a page that was written before tells of every item."""
+    if not page.exists():
+        return {}
+    head, *parts = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")]
+             for line in head.splitlines() if line.startswith("| ")]  # fmt: skip
+    rows = [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
+    by_name = {(row["item"].partition(" (")[0], row.get("scale", "")): row for row in rows}
+    found: dict[Key, Section] = {}
+    for part in parts:
+        title = re.match(r"## (\w+), ([^:]+): .*\n\n(\w+) scale", part)
+        if title and (row := by_name.get((f"{title[1]}, {title[2]}", title[3]))):
+            found[title[1], title[2], title[3]] = Section(row, part.rstrip("\n") + "\n")
+    return found
+
+
+def _missing(known: Collection[tuple[str, str]]) -> list[str]:
     """Items without any result, and what they need."""
-    known = {(one.paper, one.item.name) for one in found}
     lines = [
         f"- {paper}, {item.name}: {_need(item)}"
         for paper, items in PAPERS.items()
