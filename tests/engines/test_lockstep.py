@@ -79,7 +79,8 @@ def test_runs_may_differ_in_their_stretches_and_in_their_objectives_numbers(name
         stacked(methods, problems, seeds), methods, problems, seeds, strict=True
     ):
         models, accounts = alone(method, p, seed)
-        torch.testing.assert_close(result[0], models, rtol=0, atol=1e-9)
+        # with such numbers some models grow to millions, where rounding is larger
+        torch.testing.assert_close(result[0], models, rtol=1e-12, atol=1e-9)
         assert torch.equal(result[1], accounts)
 
 
