@@ -24,6 +24,7 @@ SCHEMES = {
     "dirichlet": lambda r: deal.dirichlet(LABELS, 17, 0.3, r),
     "classes": lambda r: deal.by_classes(LABELS, 17, 3, r),
     "classes, power-law": lambda r: deal.by_classes(LABELS, 17, 3, r, 0.6),
+    "classes on a ring": lambda r: deal.by_classes(LABELS, 17, 3, r, ring=True),
     "shards": lambda r: deal.shards(LABELS, 17, 2, r),
     "powerlaw": lambda r: deal.powerlaw(LABELS, 17, 1.0, r),
 }
@@ -146,3 +147,9 @@ def test_apportion_sums_exactly_and_gives_nothing_to_weight_zero() -> None:
     assert counts.sum() == 10
     assert counts[0] == 0
     assert np.ptp(counts[1:]) == 1
+
+
+def test_on_a_ring_client_i_holds_class_i_and_those_after_it() -> None:
+    parts = deal.by_classes(LABELS, 13, 3, rng(), ring=True)
+    held = [set(LABELS[rows]) for rows in parts]
+    assert held == [{i % 10, (i + 1) % 10, (i + 2) % 10} for i in range(13)]

@@ -140,8 +140,8 @@ def _partition(
         case "dirichlet":
             parts = deal.dirichlet(pool.y, n, config.alpha, rng, least)
         case "classes":
-            power = config.size_power or 0.0
-            parts = deal.by_classes(pool.y, n, config.classes_per_client, rng, power)
+            power, ring = config.size_power or 0.0, config.class_order == "ring"
+            parts = deal.by_classes(pool.y, n, config.classes_per_client, rng, power, ring)
         case "shards":
             parts = deal.shards(pool.y, n, config.shards_per_client, rng)
         case "powerlaw":

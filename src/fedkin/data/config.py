@@ -89,6 +89,11 @@ class DataConfig(BaseModel):
     classes_per_client: int = Field(
         default=2, ge=1, description="classes per client (partition classes)"
     )
+    class_order: Literal["random", "ring"] = Field(
+        default="random",
+        description="which classes (partition classes): drawn at random, or on a ring client i's "
+        "are i, i+1, ...",
+    )
     shards_per_client: int = Field(
         default=2, ge=1, description="shards per client (partition shards)"
     )

@@ -50,10 +50,12 @@ def by_classes(
     classes_per_client: int,
     rng: np.random.Generator,
     size_power: float = 0.0,
+    ring: bool = False,
 ) -> list[Rows]:
     """Each client holds `classes_per_client` classes; each class is held about equally often.
 
-    A class is divided equally among its holders, or, with `size_power` p > 0, in
+    Which ones is drawn at random; on a `ring` client i holds class i and those after it, the
+    first following the last, so that neighbours share all but one. A class is divided equally among its holders, or, with `size_power` p > 0, in
     proportion to rank^-p for a random ranking of the clients.
     """
     classes, sizes = np.unique(labels, return_counts=True)
@@ -67,6 +69,8 @@ def by_classes(
     for client in range(num_clients):
         # The classes held least often so far come first, in random order among equals.
         order = np.lexsort((rng.random(len(classes)), times_held))[:classes_per_client]
+        if ring:
+            order = (client + np.arange(classes_per_client)) % len(classes)
         holds[client, order] = True
         times_held[order] += 1
     weights = holds * _power_weights(num_clients, size_power, rng)[:, None]
