@@ -55,8 +55,9 @@ def by_classes(
     """Each client holds `classes_per_client` classes; each class is held about equally often.
 
     Which ones is drawn at random; on a `ring` client i holds class i and those after it, the
-    first following the last, so that neighbours share all but one. A class is divided equally among its holders, or, with `size_power` p > 0, in
-    proportion to rank^-p for a random ranking of the clients.
+    first following the last, so that neighbours share all but one. A class is divided equally
+    among its holders, or, with `size_power` p > 0, in proportion to rank^-p for a random ranking
+    of the clients.
     """
     classes, sizes = np.unique(labels, return_counts=True)
     if classes_per_client > len(classes):
