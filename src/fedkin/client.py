@@ -7,7 +7,7 @@ keeps to arithmetic on rows is right for one client and for a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -191,17 +191,18 @@ class Client:
         self._count(1, self._sizes)
         v = self._rows(v)
         total = torch.zeros_like(v, memory_format=torch.contiguous_format)
-        # a sweep is long work: rows that `repeat` would throw away are left out of it
-        busy: Any = slice(None) if self.active is None else self.active.nonzero()[0]
-        for batch, mask in self._sweep(self.problem.train, busy):
-            total[busy] += self.kernel.grad(v[busy], batch.x, batch.y, mask)
+        for rows in self._swept():
+            for batch, mask in self._sweep(self.problem.train, rows):
+                total[rows] += self.kernel.grad(v[rows], batch.x, batch.y, mask)
         return self._with_l2(v, total / self.n)
 
     def full_loss(self, v: Tensor) -> Tensor:
         """f_i(v) over all training data, a column."""
         total = torch.zeros(len(self), 1, dtype=v.dtype, device=v.device)
-        for batch, mask in self._sweep(self.problem.train):
-            total += (self._losses(v, batch) * mask).sum(1, keepdim=True)
+        for rows in self._swept():
+            of = v if len(v) == 1 else v[rows]
+            for batch, mask in self._sweep(self.problem.train, rows):
+                total[rows] += (self._losses(of, batch) * mask).sum(1, keepdim=True)
         return self._with_l2_value(v, total / self.n)
 
     def smoothness(self) -> Tensor:
@@ -285,7 +286,7 @@ class Client:
 
     def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
         if self.problem.batch_norm:  # examples of different rows must not meet
-            return self.kernel.outputs(self._rows(v), x)
+            return self.kernel.outputs(v.expand(len(x), -1), x)
         if len(v) == 1:  # one model for all rows: one large product instead of many small ones
             outputs = self.kernel.outputs(v, x.flatten(0, 1)[None])[0]
             return outputs.view(*x.shape[:2], *outputs.shape[1:])
@@ -303,6 +304,12 @@ class Client:
         if not self.problem.l2:
             return value
         return value + self.problem.l2 / 2 * v.square().sum(1, keepdim=True)
+
+    def _swept(self) -> Iterable[Any]:
+        """The rows that sweep over their data together, without those that are done: their work
+        would be thrown away. With batch norm each alone: it must not see how rows are cut."""
+        busy: Any = slice(None) if self.active is None else self.active.nonzero()[0]
+        return np.arange(len(self))[busy][:, None] if self.problem.batch_norm else (busy,)
 
     def _sweep(self, part: Part, rows: Any = slice(None)) -> Iterator[tuple[Batch, Tensor]]:
         """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""

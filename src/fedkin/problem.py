@@ -123,6 +123,11 @@ class Problem:
         """A module of its own with these parameters."""
         return self.layout.fill(copy.deepcopy(self.spec.module), vector)
 
+    def pads(self, at: Tensor) -> bool:
+        """Whether minibatches of these clients, side by side, need examples that do not count."""
+        sizes = self.train.sizes[at]
+        return self.reshuffle and bool((sizes % self.batch_size != 0).any())
+
     def part(self, name: str) -> Part:
         """train, validation or test."""
         part: Part = getattr(self, name)

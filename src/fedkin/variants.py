@@ -99,7 +99,10 @@ def own_classes_loss(loss: Loss) -> Loss:
 
 def with_own_classes(part: Part, classes: int) -> Part:
     """Examples whose targets carry a flag for each class that their client has."""
-    clients = torch.repeat_interleave(torch.arange(len(part.sizes)), part.sizes).to(part.y.device)
+    # runs in lockstep share examples, so a client's need not follow those of the one before it
+    owners = torch.zeros(len(part.y), dtype=torch.int64, device=part.y.device)
+    for client, (start, size) in enumerate(zip(part.starts, part.sizes, strict=True)):
+        owners[start : start + size] = client
     has = torch.zeros(len(part.sizes), classes, dtype=part.y.dtype, device=part.y.device)
-    has[clients, part.y] = 1
-    return replace(part, y=torch.cat([part.y[:, None], has[clients]], 1))
+    has[owners, part.y] = 1
+    return replace(part, y=torch.cat([part.y[:, None], has[owners]], 1))

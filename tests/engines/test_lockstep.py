@@ -83,6 +83,20 @@ def test_runs_may_differ_in_their_stretches_and_in_their_objectives_numbers(name
         assert torch.equal(result[1], accounts)
 
 
+@pytest.mark.parametrize("name", ["submodel", "submodel-ditto"])
+def test_smaller_models_with_masked_losses_meet_too(name: str) -> None:
+    problems, seeds = [problem(0), problem(1), problem(0)], [0, 1, 2]
+    kinds = ("random", "shuffled", "random")
+    methods = [get_method(name)(rates=(1.0, 0.5), kind=kind, own_classes=True, scaler=True, lr=0.1)
+               for kind in kinds]  # fmt: skip
+    for result, method, p, seed in zip(
+        stacked(methods, problems, seeds), methods, problems, seeds, strict=True
+    ):
+        models, accounts = alone(method, p, seed)
+        torch.testing.assert_close(result[0], models, rtol=0, atol=1e-9)
+        assert torch.equal(result[1], accounts)
+
+
 def test_runs_on_the_same_data_share_them() -> None:
     p, q = problem(0), problem(1)
     merged = Meeting([p, p, q]).merged

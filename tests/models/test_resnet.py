@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedkin.errors import FedkinError
 from fedkin.evaluation import score_model
 from fedkin.layout import Layout
-from fedkin.methods import Submodel
+from fedkin.methods import FedAvg, Submodel
 from fedkin.models import build
 from fedkin.models.widths import Widths, narrow
 from fedkin.problem import Problem
@@ -59,6 +59,28 @@ def test_mixed_sub_models_of_a_resnet_agree_between_engines(model):
     torch.testing.assert_close(models[0], models[1], rtol=0, atol=1e-8)
     losses = [score_model(fed, models[0]).loss for fed in feds]
     torch.testing.assert_close(losses[0], losses[1])
+
+
+@pytest.mark.parametrize("samples", [20, 16])
+@pytest.mark.parametrize("reshuffle", [False, True])
+def test_batch_norm_gives_the_same_numbers_stacked_and_one_by_one(samples, reshuffle):
+    data = blobs(clients=4, samples=samples, dimension=3 * 256, shape=(3, 16, 16))
+    module = build("resnet18:2", (3, 16, 16), 3)
+    problem = Problem(module, data, batch_size=8, reshuffle=reshuffle, dtype=torch.float64)
+    feds = [federation(problem, strategy=s) for s in ("vmap:3:1x1", "autograd:1:1x1")]
+    models = [run(FedAvg(local_steps=5, lr=0.05), fed, 2).x for fed in feds]
+    torch.testing.assert_close(models[0], models[1], rtol=0, atol=1e-9)
+    for step in (whole_gradient, whole_loss):
+        answers = [fed.map(step, shared={"x": models[0]})["it"] for fed in feds]
+        torch.testing.assert_close(answers[0], answers[1], rtol=0, atol=1e-9)
+
+
+def whole_gradient(client, x):
+    return {"it": client.full_grad(x)}
+
+
+def whole_loss(client, x):
+    return {"it": client.full_loss(x)}
 
 
 def test_batch_norm_goes_by_training_statistics_when_a_model_is_judged():

@@ -99,9 +99,7 @@ class Embedded:
 
     def _run(self, ask: Ask, strategy: Strategy) -> Iterator[Block]:
         kernel = self._kernel(strategy.kernel)
-        order = self._order(ask.at)
-        # batch norm would see the padding that clients of different sizes need in a block
-        blocks = order.split(1 if self.problem.batch_norm else strategy.block)
+        blocks = self._order(ask.at).split(self._rows(ask.at, strategy))
         torch.set_num_threads(strategy.inner)
         if strategy.workers == 1 or len(blocks) == 1:
             for positions in blocks:
@@ -124,6 +122,10 @@ class Embedded:
             reply = part.step(client, **part.shared, **part.each, **part.hyper)
             rows, good = client.finish(reply, ask.remember)
         return Block(positions, rows, good, client.gradients, client.samples)
+
+    def _rows(self, at: Tensor, strategy: Strategy) -> int:
+        """How many clients make a block: one, where batch norm would see others' padding."""
+        return 1 if self.problem.batch_norm and self.problem.pads(at) else strategy.block
 
     def _order(self, at: Tensor) -> Tensor:
         """Clients of like size side by side, so that little is padded."""

@@ -23,7 +23,7 @@ from fedkin.federation import Ask, Block
 from fedkin.memory import Memory, RamTable
 from fedkin.problem import Part, Problem
 from fedkin.tensors import Chunked, Stored
-from fedkin.variants import PLAIN
+from fedkin.variants import PLAIN, Variant
 
 
 class MergedProblem(Problem):
@@ -31,6 +31,7 @@ class MergedProblem(Problem):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         vars(self).update(vars(copy.copy(problems[0])))
+        self._problems, self._variants = problems, {}
         self.train = _merge([p.train for p in problems])
         self.test = _merge([p.test for p in problems])
         if problems[0].data.validation is not None:
@@ -38,6 +39,14 @@ class MergedProblem(Problem):
         self._initials = torch.cat([p.initial for p in problems])
         sizes = torch.tensor([p.num_clients for p in problems])
         self._run_of = torch.arange(len(problems)).repeat_interleave(sizes)
+
+    def variant(self, variant: Variant) -> Problem:
+        if variant not in self._variants and variant != PLAIN:
+            varied = super().variant(variant)
+            assert isinstance(varied, MergedProblem)
+            smaller = [p.variant(Variant(variant.rate)).initial for p in self._problems]
+            varied._initials = torch.cat(smaller)
+        return super().variant(variant)
 
     def initial_of(self, who: Tensor) -> Tensor:
         return self._initials[self._run_of[who].to(self._initials.device)]
@@ -171,11 +180,6 @@ class Meeting:
         lane = waiting[members[0]][0]
         asks = [waiting[number][1] for number in members]
         try:
-            if asks[0].variant != PLAIN:  # smaller models are not merged: run by run
-                return [
-                    list(self._own_engine(number, lane).run(ask))
-                    for number, ask in zip(members, asks, strict=True)
-                ]
             answers: list[list[Block]] = [[] for _ in members]
             bounds = np.cumsum([0] + [len(ask.at) for ask in asks])
             joined = join_asks(asks, [self.first[n] for n in members], self.merged.initial)
@@ -185,15 +189,6 @@ class Meeting:
             return answers
         except Exception as error:  # raised in every run that asked
             return [error for _ in members]
-
-    def _own_engine(self, run: int, lane: str) -> Embedded:
-        key = f"{lane} of run {run}"
-        if key not in self._engines:
-            memory = self.memory_of(run, lane)
-            self._engines[key] = Embedded(
-                self.problems[run], self._strategy, None, self._threads, memory
-            )
-        return self._engines[key]
 
 
 def _go_on(run: greenlet, answer: list[Block] | Exception) -> Any:

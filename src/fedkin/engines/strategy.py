@@ -71,9 +71,9 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     if threads > 1:
         found += [Strategy(kernel, size, 1, threads) for size in sizes]
         found += [Strategy(kernel, size, threads) for size in sizes if size < clients]
-    if not native and not problem.batch_norm:  # batch norm works on one client at a time
-        middle = block_sizes(problem, clients)[-2:][0]
-        found.append(Strategy("vmap", middle, 1, threads))
+    if not native:
+        larger = block_sizes(problem, clients)[-2:]
+        found += [Strategy("vmap", size, 1, threads) for size in larger]
     return found
 
 
@@ -83,7 +83,7 @@ def named(name: str, problem: Problem, clients: int, threads: int, block: int | 
     middle = block or block_sizes(problem, clients)[-2:][0]
     match name:
         case "stacked":
-            kernel = "native" if native else "autograd" if problem.batch_norm else "vmap"
+            kernel = "native" if native else "vmap"
             return Strategy(kernel, middle, 1, threads)
         case "vmap" | "compiled":
             return Strategy(name, middle, 1, threads)
