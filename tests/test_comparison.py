@@ -18,6 +18,7 @@ from fedkin.comparison import batches, execute, load_plan, plan, save_plan
 from fedkin.config import make_config
 from fedkin.errors import FedkinError
 from fedkin.training import Trainer
+from tests.command import Fedkin
 
 BASE = {
     "rounds": 6,
@@ -134,3 +135,28 @@ def test_a_killed_comparison_resumes_and_ends_with_the_same_tables(tmp_path: Pat
 def test_mistakes_are_answered_with_a_sentence(bad: list[str], sentence: str) -> None:
     with pytest.raises(FedkinError, match=sentence):
         compare(bad)
+
+
+def test_a_comparison_with_rates_shows_and_keeps_every_level(
+    tmp_path: Path, fedkin: Fedkin
+) -> None:
+    words = ("--data", "digits", "--num-clients", 4, "--rounds", 2, "--seeds", 2, "--no-baseline")
+    rates = ("--rates", "1,1/4", "--sweep", "kind=static,random")
+    said = fedkin("compare", "fedavg", "ditto", *words, *rates, "--out", tmp_path / "c")
+    assert said.code == 0
+    assert "peak MB" in said.out
+    table = pd.read_csv(tmp_path / "c" / "capacity.csv")
+    labels = [f"{m}-kind={kind}" for m in ("fedavg", "ditto") for kind in ("static", "random")]
+    assert table["method"].tolist() == [label for label in labels for _ in range(2)]
+    assert table["rate"].tolist() == [1.0, 0.25] * 4
+    assert (table["clients"] == 2).all()
+    own = [tmp_path / "c" / labels[0] / f"seed-{s}" / "capacity.csv" for s in (0, 1)]
+    mean = sum(pd.read_csv(path)["accuracy"][0] for path in own) / 2
+    assert table["accuracy"][0] == pytest.approx(mean)
+
+
+def test_rates_can_be_swept(tmp_path: Path) -> None:
+    entries = plan("fedavg", {}, [0], {"rates": ["1", "1/2"]})
+    assert [entry.config.method for entry in entries] == ["submodel"] * 2
+    assert [entry.config.options["rates"] for entry in entries] == ["1", "1/2"]
+    assert entries[1].folder(tmp_path) == tmp_path / "fedavg-rates=1_2" / "seed-0"

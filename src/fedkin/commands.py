@@ -25,14 +25,13 @@ from fedkin.results import capacity
 from fedkin.results.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.results.listing import find_runs, result_rows
 from fedkin.screen import (
-    CAPACITY_WORDS,
-    capacity_table,
     console,
     percent,
     plain_table,
     progress,
     result_table,
     say,
+    show_capacities,
 )
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
@@ -94,7 +93,7 @@ def complete(config: RunConfig, data: ClientData) -> str:
     """The config with nothing left to defaults, and what it was made with."""
     places = {
         key: str(Path(value).resolve())
-        for key in ("path", "data_dir")
+        for key in ("path", "data_dir", "client_table")
         if (value := getattr(config.data, key)) and Path(value).exists()
     }
     full = config.data.resolved().model_copy(update=places)
@@ -180,9 +179,7 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
         raise SystemExit(128 + stopped[0])
     console.print(result_table(result_rows(folder)))
     if (folder / capacity.TABLE).is_file():
-        levels = read_table(folder / capacity.TABLE)
-        console.print(capacity_table(levels.to_dict("records")))
-        console.print(CAPACITY_WORDS, highlight=False)
+        show_capacities(read_table(folder / capacity.TABLE))
     say(f"run folder: {folder}")
 
 

@@ -15,13 +15,15 @@ import pandas as pd
 from fedkin.commands import RUNS, complete
 from fedkin.comparison import DONE, Entry, execute, load_plan, plan, save_plan
 from fedkin.errors import FedkinError, unknown
-from fedkin.options import parse, places
-from fedkin.registry import get_method
+from fedkin.options import keys_given, parse, places
+from fedkin.registry import form_for, get_method
+from fedkin.results import capacity
+from fedkin.results.capacity import mean_levels
 from fedkin.results.folder import next_folder
 from fedkin.results.listing import result_rows
 from fedkin.results.report.tables import result_rows as statistics_rows
 from fedkin.results.report.write import conclusions, findings
-from fedkin.screen import console, plain_table, progress, result_table
+from fedkin.screen import console, plain_table, progress, result_table, show_capacities
 from fedkin.training import Progress
 from fedkin.workers import execute_in_processes
 
@@ -33,13 +35,17 @@ def compare(words: Sequence[str]) -> None:
     if not names:
         raise FedkinError("name the methods to compare, as in: fedkin compare local fedavg perm")
     seeds = range(_count(_take(options, "--seeds"), "seeds"))
-    sweep = _sweep(_take(options, "--sweep"), names)
+    sweep = _sweep(_take(options, "--sweep"))
     folder = _take(options, "--out")
     jobs = _count(_take(options, "--jobs"), "jobs")
     entries: list[Entry] = []
-    for name in names:
-        known = places(get_method(name))
-        own = {key: values for key, values in sweep.items() if key in known}
+    forms = [form_for(name, [*keys_given(options), *sweep]) for name in names]
+    known = [places(get_method(form)).keys() for form in forms]
+    strange = sweep.keys() - set().union(*known)
+    if strange:
+        raise unknown("option", strange.pop(), set().union(*known))
+    for name, keys in zip(names, known, strict=True):
+        own = {key: values for key, values in sweep.items() if key in keys}
         entries += plan(name, parse(name, options), seeds, own)
     parent = Path(folder[0]) if folder else next_folder(RUNS, "compare")
     save_plan(parent, entries)
@@ -66,6 +72,10 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
     if rows:
         pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
         console.print(result_table(rows))
+    levels = mean_levels([(e.label, e.folder(parent)) for e in entries])
+    if not levels.empty:
+        levels.to_csv(parent / capacity.TABLE, index=False)
+        show_capacities(levels)
     if len({entry.seed for entry in entries}) > 1 and not errors:
         show_statistics(parent)
     console.print(f"run folder: {parent}")
@@ -141,15 +151,12 @@ def _count(given: Sequence[str], name: str) -> int:
     return int(given[-1])
 
 
-def _sweep(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+def _sweep(texts: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for text in given:
+    for text in texts:
         key, equals, values = text.partition("=")
         key = key.lstrip("-").replace("-", "_")
         if not equals or not all(values.split(",")):
             raise FedkinError(f"--sweep {text}: write KEY=VALUE,VALUE as in lr=0.01,0.1")
-        options = {option for name in names for option in places(get_method(name))}
-        if key not in options:
-            raise unknown("option", key, options)
         found[key] = values.split(",")
     return found

@@ -16,6 +16,7 @@ from fedkin.engines.lockstep import Meeting, can_merge
 from fedkin.errors import FedkinError
 from fedkin.options import merge, parse
 from fedkin.problem import Problem
+from fedkin.registry import form_for
 from fedkin.results.folder import RunFolder
 from fedkin.tensors import write_text
 from fedkin.training import Trainer
@@ -45,8 +46,10 @@ def plan(
     for values in product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
         words = [word for key, value in chosen.items() for word in (f"--{key}", value)]
-        over = merge(dict(base), parse(method, words))
-        label = "-".join([method, *(f"{key}={value}" for key, value in chosen.items())])
+        form = form_for(method, [*sweep, *base.get("options", {})])
+        over = merge(dict(base), parse(form, words))
+        words = [f"{key}={value}".replace("/", "_") for key, value in chosen.items()]
+        label = "-".join([method, *words])  # it names a folder, too
         for seed in seeds:
             config = make_config(merge(over, {"method": method, "seed": seed}))
             entries.append(Entry(label, seed, config))

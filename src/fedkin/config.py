@@ -20,7 +20,7 @@ from fedkin.losses import LOSSES, get_loss
 from fedkin.methods import Method
 from fedkin.models import build
 from fedkin.problem import Problem
-from fedkin.registry import get_method, with_rates
+from fedkin.registry import form_for, get_method
 from fedkin.settings import Settings, parse_size
 from fedkin.toml import read_toml, to_toml
 from fedkin.validation import STRICT, options_model, validated
@@ -165,8 +165,9 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if "method" not in plain:
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
     options, method = plain.get("options"), plain["method"]
-    if isinstance(options, Mapping) and "rates" in options and isinstance(method, str):
-        plain["method"] = with_rates(method)
+    if isinstance(options, Mapping) and isinstance(method, str):
+        plain["method"] = form_for(method, options)
+        plain["options"] = _of_form(method, plain["method"], options)
     config: RunConfig = validated(RunConfig, plain, where)
     config.make_method()
     if config.engine not in ENGINES:
@@ -175,3 +176,12 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if config.model.loss not in (None, *LOSSES):
         raise unknown("loss", config.model.loss, LOSSES)
     return config
+
+
+def _of_form(method: str, form: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's options without those that its other form lacks, as far as they say nothing."""
+    if form == method:
+        return dict(options)
+    own = {f.name for f in fields(get_method(form))}
+    lacking = {f.name: f.default for f in fields(get_method(method)) if f.name not in own}
+    return {k: v for k, v in options.items() if k not in lacking or v != lacking[k]}

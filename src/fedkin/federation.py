@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedkin import rng
 from fedkin.accounts import Accounts
-from fedkin.errors import DivergedError, unknown
+from fedkin.errors import DivergedError, FedkinError, unknown
 from fedkin.faults import Fate, Faults
 from fedkin.problem import Problem
 from fedkin.replies import Means, Replies
@@ -116,6 +116,11 @@ class Federation:
     def column(self, name: str) -> list[Any]:
         """A fact about every client, from the table that came with the data."""
         columns = self.problem.data.columns
+        if not columns:
+            raise FedkinError(
+                f"unknown client column '{name}': nothing is known about clients; give a table "
+                "with a row for each as client_table"
+            )
         if name not in columns:
             raise unknown("client column", name, columns)
         return columns[name]

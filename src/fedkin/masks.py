@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin import rng
 from fedkin.client import Client
 from fedkin.errors import FedkinError
 from fedkin.models.widths import Widths
+
+if TYPE_CHECKING:
+    from fedkin.federation import Federation
 
 # coordinates ---------------------------------------------------------------------------
 
@@ -107,9 +111,24 @@ def deal(rates: tuple[float, ...], count: int, random: np.random.Generator) -> T
     return torch.tensor(rates, dtype=torch.float64)[torch.from_numpy(places)]
 
 
+def first_rates(fed: Federation, rates: tuple[float, ...], capacity: str) -> Tensor:
+    """Every client's rate: dealt evenly, or read from the client column that `capacity` names."""
+    if capacity not in ("uniform", "redrawn"):
+        return parse_rates(fed.column(capacity), f"client column '{capacity}'")
+    parse_rates(list(rates), "rates")
+    return deal(rates, fed.size, fed.random("rates"))
+
+
+def rates_now(fed: Federation, first: Tensor, rates: tuple[float, ...], capacity: str) -> Tensor:
+    """Every client's rate in this round: as at first, unless rates are redrawn."""
+    return deal(rates, fed.size, fed.random("rates")) if capacity == "redrawn" else first
+
+
 def written_rates(value: Any) -> Any:
-    """`1,1/2,1/4` as the list of its words."""
-    return value.split(",") if isinstance(value, str) else value
+    """`1,1/2,1/4` as the list of its words, and a single number as a list of one."""
+    if isinstance(value, str):
+        return value.split(",")
+    return [value] if isinstance(value, int | float) else value
 
 
 def written_rate(value: Any) -> Any:
@@ -122,6 +141,7 @@ def written_rate(value: Any) -> Any:
 
 Rate = Annotated[float, BeforeValidator(written_rate), Field(gt=0, le=1)]
 Aggregation = Literal["fill", "holders"]
+Capacity = Annotated[str, Doc("who has which rate: uniform, redrawn or a client column")]
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 Rates = Annotated[tuple[Rate, ...], BeforeValidator(written_rates), Field(min_length=1)]
 

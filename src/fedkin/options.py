@@ -12,7 +12,7 @@ from fedkin.config import ALIASES, FaultConfig, ModelConfig, RunConfig
 from fedkin.data import DataConfig
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
-from fedkin.registry import get_method, with_rates
+from fedkin.registry import form_for, get_method
 from fedkin.validation import options_model
 
 TABLES = ("options", "data", "model", "faults")
@@ -52,8 +52,7 @@ def places(method: type[Method]) -> dict[str, list[tuple[str, str]]]:
 
 def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
     """`--key value` pairs as nested config values. A key of the method goes before the data's."""
-    if any(word.partition("=")[0] == "--rates" for word in words):
-        method = with_rates(method)
+    method = form_for(method, keys_given(words))
     known = places(get_method(method))
     values: dict[str, Any] = {}
     rest = list(words)
@@ -78,6 +77,12 @@ def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
             raise FedkinError(f"option --{name} is given twice")
         table[key] = plain(value)
     return values
+
+
+def keys_given(words: Sequence[str]) -> list[str]:
+    """The keys that options name, the method's own without their table."""
+    options = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
+    return [name.removeprefix("options.") for name in options]
 
 
 def _place(name: str, found: list[tuple[str, str]]) -> tuple[str, str]:

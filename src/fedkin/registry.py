@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _METHODS: dict[str, type[Method]] = {}
 _SIZED: dict[str, str] = {}
+# options that give clients models of different sizes
+SIZES = frozenset(("rates", "capacity"))
 M = TypeVar("M")
 
 
@@ -57,6 +59,11 @@ def with_rates(name: str) -> str:
             f"method '{name}' has no form with sub-models: rates go with {', '.join(_SIZED)}"
         )
     return _SIZED[name]
+
+
+def form_for(name: str, options: Iterable[str]) -> str:
+    """The form of a method that takes these options: with sub-models, where they give sizes."""
+    return with_rates(name) if SIZES.intersection(options) else name
 
 
 def step_modules() -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedkin.training import Progress as RoundDone
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 console = Console()
 
@@ -105,21 +108,29 @@ CAPACITY_WORDS = (
 )
 
 
-def capacity_table(levels: Iterable[Mapping[str, Any]]) -> Table:
-    """One row per rate: what its clients get and what it costs one of them; see the words above."""
-    titles = ("rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB")
+def show_capacities(levels: pd.DataFrame) -> None:
+    """One row per rate (and method, of several): what its clients get and what it costs one."""
+    titles = ["rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB"]
+    several = "method" in levels
     cells = [
         [
+            *([str(level["method"])] if several else []),
             f"{level['rate']:g}",
-            str(level["clients"]),
+            f"{level['clients']:g}",
             percent(level["accuracy"]),
             percent(level["accuracy_gap"]),
-            f"{level['bytes_per_round'] / level['clients'] / 1e6:.3g}",
-            f"{level['parameters']:,}",
-            f"{level['step_flops'] / 1e6:.3g}",
-            f"{level['step_seconds'] * 1e3:.3g}",
-            f"{level['step_peak_bytes'] / 1e6:.3g}",
+            rounded(level["bytes_per_round"] / level["clients"] / 1e6),
+            f"{level['parameters']:,.0f}",
+            rounded(level["step_flops"] / 1e6),
+            rounded(level["step_seconds"] * 1e3),
+            rounded(level["step_peak_bytes"] / 1e6),
         ]
-        for level in levels
+        for level in levels.to_dict("records")
     ]
-    return plain_table(titles, cells, numbers_from=0)
+    console.print(plain_table(["method", *titles] if several else titles, cells, int(several)))
+    console.print(CAPACITY_WORDS, highlight=False)
+
+
+def rounded(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

@@ -41,7 +41,7 @@ def through_sites(config_path: Path, files: dict[str, Path], folder: Path) -> Tr
     sites = {n: Resident(n, path, folder / n, say=print) for n, path in files.items()}
     hello = {"kind": "hello", "experiment": "e", "setup": plan.setup(config)}
     plan = plan.settled({n: Card(site.answer({}, hello)[1], 0) for n, site in sites.items()})
-    problem = config.make_problem(plan.data())
+    problem = config.make_problem(plan.data(config.data))
     post = NoNetwork(sites)
 
     def port(lane: str) -> Flower:

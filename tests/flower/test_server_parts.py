@@ -12,15 +12,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from fedkin.data import DataConfig
 from fedkin.data.site import Agreement
 from fedkin.errors import FedkinError
 from fedkin.flower.certificates import ServerFiles, SiteFiles, make_certificates, read_public
 from fedkin.flower.joining import keys_for
-from fedkin.flower.plan import Plan
+from fedkin.flower.plan import Plan, read_serve_config, served_config
 from fedkin.flower.post import Card, Terms
 from fedkin.flower.scripts.superlink import Gate
 from fedkin.flower.serving import Serving
-from tests.flower.world import card
+from tests.flower.world import card, write_config
 
 # certificates -----------------------------------------------------------------------------
 
@@ -165,11 +166,25 @@ def test_once_begun_a_run_keeps_its_sites():
 
 
 def test_the_server_knows_sizes_and_no_samples():
-    data = plan().settled({n: Card(card(n, train=t), 1) for n, t in (("a", 5), ("b", 9))}).data()
+    settled = plan().settled({n: Card(card(n, train=t), 1) for n, t in (("a", 5), ("b", 9))})
+    data = settled.data(DataConfig())
     assert data.train.sizes.tolist() == [5, 9]
     assert not data.train.here
     assert len(data.train.x) == 2
     assert data.train.x.eq(0).all()
+
+
+def test_the_server_has_a_table_of_what_sites_can_carry(tmp_path: Path):
+    devices, config_path = tmp_path / "devices.csv", write_config(tmp_path, "submodel", rounds=1)
+    devices.write_text("client,rate\nb,1/4\na,1\n")
+    text = config_path.read_text().replace("[data]", f'[data]\nclient_table = "{devices}"')
+    config_path.write_text(text)
+    config, agreement = read_serve_config(config_path)
+    settled = plan().settled({n: Card(card(n), 1) for n in "ab"})
+    assert settled.data(config.data).columns == {"rate": ["1", "1/4"]}
+    assert "client_table" not in settled.setup(config)["data"]
+    config_path.write_text(served_config(config, agreement, {}))
+    assert read_serve_config(config_path)[0].data.client_table == str(devices)
 
 
 # imports ----------------------------------------------------------------------------------

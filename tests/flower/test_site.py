@@ -132,6 +132,16 @@ def test_the_personal_model_is_written_at_the_site_and_not_sent(site: Resident):
     assert len(json.loads(about["preparation"])["columns"]) == 2
 
 
+def test_a_model_of_the_sites_own_size_is_written(site: Resident):
+    hello(site, model={"name": "mlp:8"})
+    # 4 of 8 units with 4 inputs each, 2 outputs
+    step, model = "fedkin.methods.base:use", torch.arange(4 * 5 + 2 * 5.0)[None]
+    work(site, step, {"model": model}, kind="finish", variant={"rate": 0.5})
+    shapes = {name: tuple(value.shape) for name, value in read_tensors(site.model_path).items()}
+    assert shapes == {"1.weight": (4, 4), "1.bias": (4,), "3.weight": (2, 4), "3.bias": (2,)}
+    assert read_facts(site.model_path)["rate"] == "0.5"
+
+
 def test_what_is_wrong_with_the_data_is_said_in_a_sentence(site: Resident):
     with pytest.raises(FedkinError, match="unknown column 'weight'"):
         hello(site, sites={**SETUP["sites"], "features": ["weight"]})

@@ -1,6 +1,7 @@
 """Coordinate masks: a round by hand, and what masked training converges to."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 
 from fedkin.data.clients import ClientData, Examples
-from fedkin.masks import coordinate_window
+from fedkin.masks import coordinate_window, first_rates, rates_now
 from fedkin.methods import SubmodelMasks
 from fedkin.methods.submodel_masks import divided, masked_sgd
 from fedkin.problem import Problem
@@ -145,6 +146,21 @@ def test_random_masks_hold_the_promised_share_and_differ_between_clients_and_rou
     assert (held[0].mean(0) - 0.25).abs().max() < 0.08
     assert not torch.equal(held[0], held[1])
     assert len(held[0].unique(dim=0)) > 10
+
+
+def test_shares_may_be_redrawn_or_read_from_a_column():
+    problem = regression()
+    problem.data = replace(problem.data, columns={"device": ["1/2", 0.25]})
+    assert SubmodelMasks(capacity="device").init(federation(problem)).rates.tolist() == [0.5, 0.25]
+    fed, rates = federation(regression(copies=3)), (1.0, 0.5, 0.25)
+    first, drawn = first_rates(fed, rates, "redrawn"), []
+    for number in (1, 2):
+        fed.begin_round(number)
+        drawn.append(rates_now(fed, first, rates, "redrawn"))
+        assert torch.equal(rates_now(fed, first, rates, "uniform"), first)
+    assert not torch.equal(drawn[0], drawn[1])
+    redrawn = run(SubmodelMasks(rates=rates, capacity="redrawn"), fed, 3)
+    assert not torch.equal(redrawn.x, run(SubmodelMasks(rates=rates), fed, 3).x)
 
 
 def test_division_by_nobody_is_zero():

@@ -133,8 +133,13 @@ def test_widths_can_be_declared():
     ("declared", "message"),
     [
         ({"upp": ("hidden", None)}, "did you mean 'up'"),
-        ({"up": ("hidden",)}, "name 1 dimensions"),
+        ({"up": ("hidden",)}, "None for each of its 2 dimensions"),
+        ({"up": "ab"}, "None for each of its 2 dimensions"),
+        ({"up": 3}, "None for each of its 2 dimensions"),
         ({"up": ("hidden", None), "down": (None, ("hidden", 4))}, "'down' cannot be cut"),
+        ({"up": (("hidden", 0), None)}, "say .'hidden', 0. of a dimension"),
+        ({"up": (("hidden", 1, 2), None)}, "say .'hidden', 1, 2. of a dimension"),
+        ({"up": (7, None)}, "say 7 of a dimension"),
     ],
 )
 def test_wrong_declarations_are_explained(declared, message):
@@ -163,3 +168,34 @@ class Branching(nn.Module):
 def test_a_model_that_cannot_be_cut_names_the_layer(module, named):
     with pytest.raises(FedkinError, match=f"cannot be cut at {named}.*declare"):
         Widths.of(module, torch.zeros(2, 4, 4, 4))
+
+
+class KnowsItsSize(nn.Module):
+    """Code that knows how many features there are, as many write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 4, 3), nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)).view(-1, 16))
+
+
+def test_a_model_that_fails_with_fewer_channels_is_refused():
+    with pytest.raises(FedkinError, match=r"with fewer channels it fails \(.*\); take sizes"):
+        Widths.of(KnowsItsSize(), torch.zeros(2, 1, 4, 4))
+    module = Own()
+    module.widths = {"up": ("hidden", None)}
+    with pytest.raises(FedkinError, match="declare all its widths"):
+        Widths.of(module, torch.zeros(2, 3))
+    module.widths = {"up": ("hidden", None), "down": ("outputs", "hidden")}
+    with pytest.raises(FedkinError, match=r"outputs have shape \(1,\) instead of \(2,\)"):
+        Widths.of(module, torch.zeros(2, 3))
+
+
+def test_the_scaler_refuses_layers_that_it_does_not_know():
+    module = Own()
+    module.widths = {"up": ("hidden", None), "down": (None, "hidden")}
+    widths = Widths.of(module, torch.zeros(2, 3))
+    with pytest.raises(FedkinError, match=r"scaler does not know what gives .* 'hidden'"):
+        widths.scales_of_activations(module)

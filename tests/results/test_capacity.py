@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, SubmodelLocal
@@ -70,6 +71,16 @@ def test_runs_without_classes_are_drawn_by_their_loss(tmp_path):
     assert kept["accuracy"].isna().all()
     assert (kept["loss"] > 0).all()
     assert (tmp_path / "run" / "capacity.png").stat().st_size > 5000
+
+
+def test_levels_without_traffic_are_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    table = pd.DataFrame({"rate": [1.0, 0.5], "accuracy": [0.9, 0.8], "clients": [2, 2]})
+    for first in (8e6, 0):
+        table["bytes_per_round"] = [first, 4e6]
+        draw_accuracy_against_bytes(table, tmp_path / "picture.png")
+    assert [figure.axes[0].get_xscale() for figure in drawn] == ["log", "linear"]
 
 
 def test_the_command_shows_every_level(tmp_path, fedkin):

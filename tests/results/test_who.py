@@ -76,3 +76,13 @@ def test_a_run_leaves_its_weights_behind(tmp_path):
     torch.testing.assert_close(alpha, run.mixing)
     assert names == ("0", "1", "2", "3")
     assert (tmp_path / "run" / "who_helps_whom.png").exists()
+
+
+def test_the_command_tells_the_rates_of_those_who_help(tmp_path, fedkin):
+    write_mixing(tmp_path, ALPHA, NAMES)
+    assert "rate" not in fedkin("who", tmp_path, "--client", "north").out
+    (tmp_path / "rates.csv").write_text("client,0\nnorth,1.0\nsouth,0.5\n7,0.25\n")
+    said = fedkin("who", tmp_path, "--client", "north").out
+    rows = [[word for word in line.split() if word.isascii()] for line in said.splitlines()]
+    assert ["north", "60.0%", "1"] in rows
+    assert ["7", "40.0%", "0.25"] in rows

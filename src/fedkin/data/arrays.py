@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,19 +56,23 @@ def from_arrays(
     test_fraction: float = 0.25,
     validation_fraction: float = 0.0,
     names: Sequence[str] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
     task: Task = "auto",
     seed: int = 0,
 ) -> ClientData:
     """Clients from one (x, y) pair of arrays or tensors each.
 
     Without `test` (pairs in the same order) a share of each client's samples becomes its
-    test set. x of type uint8 is pixels. Unless `task` says otherwise, targets of a floating
-    type are for regression and others are classes; labels that start at 0 stay as they are.
+    test set. `columns` are facts about clients, such as the rate that `capacity` names. x of
+    type uint8 is pixels. Unless `task` says otherwise, targets of a floating type are for
+    regression and others are classes; labels that start at 0 stay as they are.
     """
     if not clients:
         raise FedkinError("there are no clients: give at least one (x, y) pair")
     titles = tuple(str(n) for n in names) if names is not None else _numbers(len(clients))
-    for what, given_ in (("test sets", test), ("names", names)):
+    facts = {name: list(column) for name, column in (columns or {}).items()}
+    known = [(f"values of '{name}'", column) for name, column in facts.items()]
+    for what, given_ in (("test sets", test), ("names", names), *known):
         if given_ is not None and len(given_) != len(clients):
             raise FedkinError(f"{len(clients)} clients but {len(given_)} {what}; give one each")
     x, y, owners = _joined(clients, titles)
@@ -82,7 +87,7 @@ def from_arrays(
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
     )
-    return build(pool, config.resolved(), seed)
+    return replace(build(pool, config.resolved(), seed), columns=facts)
 
 
 def _numbers(count: int) -> tuple[str, ...]:

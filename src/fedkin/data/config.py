@@ -142,6 +142,11 @@ class DataConfig(BaseModel):
     )
     client_column: str | None = Field(default=None, description="table column naming the client")
     target_column: str | None = Field(default=None, description="table column to predict")
+    client_table: str | None = Field(
+        default=None,
+        description="file (.csv, .parquet) with a row per client: its name under client, and facts "
+        "in other columns, such as the rate that capacity names",
+    )
     task: Task = Field(
         default="auto", description="what the target is: auto, classification, regression"
     )

@@ -27,19 +27,24 @@ def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
 
 def read_frame(config: DataConfig, **csv: Any) -> pd.DataFrame:
     """A CSV or Parquet file as it is; `csv` are pandas' options of how to read one."""
-    import pandas as pd  # here: importing it takes a second
-
     if config.path is None:
         raise FedkinError(f"data '{config.name}' need a file: set path")
-    path = given(config.path)
+    return read_file(config.path, config.name, **csv)
+
+
+def read_file(name: str, kind: str | None, **csv: Any) -> pd.DataFrame:
+    """A file of kind csv or parquet as it is."""
+    import pandas as pd  # here: importing it takes a second
+
+    path = given(name)
     try:
-        if config.name == "csv":
+        if kind == "csv":
             return pd.read_csv(path, low_memory=False, **csv)
         return pd.read_parquet(path)
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]
-        kind = "CSV" if config.name == "csv" else "Parquet"
-        raise FedkinError(f"'{config.path}' cannot be read as {kind} ({reason})") from None
+        shown = "CSV" if kind == "csv" else "Parquet"
+        raise FedkinError(f"'{name}' cannot be read as {shown} ({reason})") from None
 
 
 def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:

@@ -99,7 +99,7 @@ def conduct(
     if not again:
         plan = plan.settled(post.cards).write(folder.path)
     say(f"sites: {', '.join(plan.names)}")
-    problem = config.make_problem(plan.data())
+    problem = config.make_problem(plan.data(config.data))
     if problem.size != plan.cards[0]["parameters"]:
         raise FedkinError(
             f"the sites' model has {plan.cards[0]['parameters']} parameters, the server's "

@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from fedkin import __version__
 from fedkin.config import RunConfig, make_config
+from fedkin.data import DataConfig
 from fedkin.data.clients import ClientData, Examples
+from fedkin.data.facts import with_facts
 from fedkin.data.site import SHARED_KEYS, Agreement
 from fedkin.errors import FedkinError
 from fedkin.flower.post import Card, Terms
@@ -119,8 +121,11 @@ class Plan:
             if facts[key] != same[key]:
                 raise FedkinError(f"its {key} is {facts[key]}, and not {same[key]}")
 
-    def data(self) -> ClientData:
-        """The clients as the server knows them: how many examples of which shape, no more."""
+    def data(self, config: DataConfig) -> ClientData:
+        """The clients as the server knows them: how many examples of which shape, no more.
+
+        What the server's own table of clients tells of them comes with it.
+        """
         shape, target = self.cards[0]["shape"], self.cards[0]["target"]
         classes = self.cards[0]["num_classes"]
         kind = torch.float32 if classes is None else torch.int64
@@ -129,21 +134,24 @@ class Plan:
         def part(name: str) -> Examples:
             return Examples.elsewhere(torch.tensor([c[name] for c in self.cards]), *blank)
 
-        return ClientData(
+        known = ClientData(
             part("train"),
             part("test"),
             classes,
             part("validation") if self.cards[0]["validation"] is not None else None,
             self.names,
         )
+        return with_facts(known, config)
 
 
 def served_config(config: RunConfig, agreement: Agreement, made_with: Mapping[str, Any]) -> str:
     """The complete config of a served run, as `read_serve_config` takes it: serving it again
     repeats the run."""
     values = tomllib.loads(config.to_toml(made_with))
-    shared = {key: value for key, value in values["data"].items() if key in SHARED_KEYS}
-    return to_toml({**values, "data": shared, "sites": agreement.model_dump()})
+    data = {key: value for key, value in values["data"].items() if key in SHARED_KEYS}
+    if config.data.client_table:
+        data["client_table"] = str(Path(config.data.client_table).resolve())
+    return to_toml({**values, "data": data, "sites": agreement.model_dump()})
 
 
 def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:

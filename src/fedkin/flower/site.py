@@ -169,16 +169,17 @@ class Resident:
     ) -> dict[str, Any]:
         """Write the personal model here; the server learns only that it was done."""
         reply, _ = self._work(desk, experiment, tensors, {**facts, "remember": False})
-        layout = desk.problem.variant(Variant(**facts["variant"])).layout
-        data = desk.problem.data
+        variant, data = Variant(**facts["variant"]), desk.problem.data
         about = {
             "client": self.name,
             "experiment": experiment,
             "model": desk.config.model.name,
+            "rate": str(variant.rate),
             "classes": json.dumps(data.class_names),
             "preparation": json.dumps(data.preparation.facts()),
         }
         temporary = self.model_path.with_name(f".{MODEL_FILE}")
+        layout = desk.problem.variant(variant).layout
         write_tensors(temporary, named(layout, reply["model"][0]), about)
         temporary.replace(self.model_path)
         self.finished = True

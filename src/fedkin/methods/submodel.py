@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
+from fedkin.errors import FedkinError
 from fedkin.federation import Asks, Federation, Step
-from fedkin.masks import RATES, Aggregation, Rates, choose, deal, parse_rates
+from fedkin.masks import RATES, Aggregation, Capacity, Rates, choose, first_rates, rates_now
 from fedkin.methods.base import CountOrZero, Positive, State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
 from fedkin.registry import register
@@ -40,35 +41,31 @@ class Submodel(FedAvg):
     ("rolling"), or its positions in a fresh random order every epoch ("shuffled").
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
-    client column that `capacity` names. `scaler` multiplies activations by 1/r_i in training;
-    `own_classes` leaves other clients' classes out of the loss. A client's personal model has
-    its own size: its part of x in the first round's choice of channels, with the scaler's
-    factors worked into its parameters. Lost clients are left
-    out of the means; entries that nobody sent stay.
+    column of the client table that `capacity` names. `scaler` multiplies activations by 1/r_i in
+    training; `own_classes` leaves other clients' classes out of the loss. A client's personal
+    model has its own size, of redrawn rates the first: its part of x in the first round's choice
+    of channels, with the scaler's factors worked into its parameters. Lost clients are left out
+    of the means; entries that nobody sent stay.
     """
 
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
-    capacity: Annotated[str, Doc("who has which rate: uniform, redrawn or a client column")] = (
-        "uniform"
-    )
+    capacity: Capacity = "uniform"
     kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
     aggregation: Annotated[Aggregation, Doc("who counts for an entry: holders, or all")] = "holders"
     scaler: Annotated[bool, Doc("multiply hidden activations by 1/rate in training")] = False
     own_classes: Annotated[bool, Doc("leave a client's absent classes out of its loss")] = False
 
     def init(self, fed: Federation) -> State:
-        if self.capacity in ("uniform", "redrawn"):
-            parse_rates(list(self.rates), "rates")
-            rates = deal(self.rates, fed.size, fed.random("rates"))
-        else:
-            rates = parse_rates(fed.column(self.capacity), f"client column '{self.capacity}'")
+        rates = first_rates(fed, self.rates, self.capacity)
+        if not fed.problem.widths.sizes and rates.min() < 1:
+            raise FedkinError(
+                "the model has no hidden layers to cut: train one that has, such as mlp or cnn, or "
+                "train without sub-models"
+            )
         return State(x=fed.initial_model(), rates=rates)
 
     def round(self, fed: Federation, s: State) -> None:
-        rates = s.rates
-        if self.capacity == "redrawn":
-            rates = deal(self.rates, fed.size, fed.random("rates"))
-        who = fed.sample()
+        rates, who = rates_now(fed, s.rates, self.rates, self.capacity), fed.sample()
         changes = [self.train(fed, s, rate, at) for rate, at in levels(rates, who)]
         total = sum(change.total for change in changes) or 1.0
         held = torch.stack([change.weight for change in changes]).sum(0)

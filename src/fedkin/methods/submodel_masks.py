@@ -14,10 +14,12 @@ from fedkin.federation import Federation
 from fedkin.masks import (
     RATES,
     Aggregation,
+    Capacity,
     Rates,
     coordinate_window,
-    deal,
+    first_rates,
     random_coordinates,
+    rates_now,
     shuffled,
 )
 from fedkin.methods.base import Count, Positive, State
@@ -33,33 +35,35 @@ class SubmodelMasks(FedAvg):
     """Distributed sub-model training with masks m_i in {0,1}^d over single coordinates.
 
     From y = m_i*x: y <- y - lr*m_i*g_i(m_i*y), K times; x <- Proj(mean_S(y + (1 - m_i)*x)),
-    or with `aggregation` "holders" the mean over those who hold a coordinate. p_i is dealt
-    evenly from `rates`. Masks are "random": each coordinate held with probability p_i, anew for
-    every client and round; or "rolling": windows of a share p_i of the coordinates, visited in
-    a fresh random order every epoch of `windows` rounds, the same for all clients. `radius`
+    or with `aggregation` "holders" the mean over those who hold a coordinate. p_i is a client's
+    rate, as `capacity` says. Masks are "random": each coordinate held with probability p_i, anew
+    for every client and round; or "rolling": windows of a share p_i of the coordinates, visited
+    in a fresh random order every epoch of `windows` rounds, the same for all clients. `radius`
     projects x on an L2 ball. Whole vectors are sent; "submodel" is the form that saves bytes.
     Lost clients are left out of the mean; if nobody answers, x stays.
     """
 
     rates: Annotated[Rates, Doc("shares of coordinates held, such as 1,1/2,1/4")] = RATES
+    capacity: Capacity = "uniform"
     kind: Annotated[Kind, Doc("which coordinates are held")] = "random"
     windows: Annotated[Count, Doc("windows in an epoch of rolling")] = 16
     aggregation: Annotated[Aggregation, Doc("who counts for a coordinate: holders or all")] = "fill"
     radius: Annotated[Positive | None, Doc("the model stays in a ball of this radius")] = None
 
     def init(self, fed: Federation) -> State:
-        rates = deal(self.rates, fed.size, fed.random("rates"))
+        rates = first_rates(fed, self.rates, self.capacity)
         return State(x=fed.initial_model(), rates=rates)
 
     def round(self, fed: Federation, s: State) -> None:
         who = fed.sample()
+        share = rates_now(fed, s.rates, self.rates, self.capacity)[who]
         mean = fed.mean(
-            masked_sgd, at=who, shared={"x": s.x}, each={"share": s.rates[who].to(s.x)},
+            masked_sgd, at=who, shared={"x": s.x}, each={"share": share.to(s.x)},
             weights=self.weights(fed), kind=self.kind, windows=self.windows,
             start=shuffled(fed.seed, self.windows, fed.round - 1),
             send_mask=self.aggregation == "holders", lr=self.lr, **self.work,
         )  # fmt: skip
-        fed.record(rate=float(s.rates[who].mean()))
+        fed.record(rate=float(share.mean()))
         dx = mean["dx"]
         s.x = s.x + (dx if self.aggregation == "fill" else divided(dx, mean["held"]))
         if self.radius is not None:

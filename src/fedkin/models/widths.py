@@ -41,8 +41,11 @@ class Widths:
         """
         layout = Layout.of(module)
         if isinstance(own := getattr(module, "widths", None), Mapping):
-            return cls.declared(layout, own)
-        return cls._of_names(layout, follow(module, example))
+            found = cls.declared(layout, own)
+        else:
+            found = cls._of_names(layout, follow(module, example))
+        _try_out(module, found, example)
+        return found
 
     @classmethod
     def declared(cls, layout: Layout, widths: Declared) -> Widths:
@@ -57,14 +60,12 @@ class Widths:
         for name, groups in widths.items():
             if name not in shapes:
                 raise unknown("parameter", name, shapes)
-            if len(groups) != len(shapes[name]):
+            if not isinstance(groups, tuple | list) or len(groups) != len(shapes[name]):
                 raise FedkinError(
-                    f"the widths of '{name}' name {len(groups)} dimensions; "
-                    f"it has {len(shapes[name])}"
+                    f"the widths of '{name}' are {groups!r}: give a name or None for each of its "
+                    f"{len(shapes[name])} dimensions"
                 )
-            axes[name] = tuple(
-                Axis(*group) if isinstance(group, tuple) else Axis(group) for group in groups
-            )
+            axes[name] = tuple(_axis(name, group) for group in groups)
         return cls._of_names(layout, axes)
 
     @classmethod
@@ -131,11 +132,18 @@ class Widths:
             for slot in self.layout.slots
         }
         normed = {groups[name] for name, owner in owners.items() if isinstance(owner, NORMS)}
-        marked = torch.zeros(self.layout.size, dtype=torch.bool)
+        marked, reached = torch.zeros(self.layout.size, dtype=torch.bool), set()
         for slot in self.layout.slots:
             kinds = NORMS if groups[slot.name] in normed else (nn.Linear, *CONVOLUTIONS)
             if groups[slot.name] and isinstance(owners[slot.name], kinds):
                 marked[slot.start : slot.start + slot.size] = True
+                reached.add(groups[slot.name])
+        missed = next((name for name in self.names if name not in reached), None)
+        if missed is not None:
+            raise FedkinError(
+                f"the scaler does not know what gives the channels '{missed}' their values: only "
+                "linear layers, convolutions and norms do; train without it"
+            )
         return marked
 
 
@@ -158,6 +166,40 @@ def narrow(module: nn.Module, widths: Widths, rate: float) -> nn.Module:
     for part in small.modules():
         _tell_size(part)
     return small
+
+
+def _axis(name: str, group: Any) -> Axis:
+    """What a declaration says about one dimension."""
+    match group:
+        case None | str():
+            return Axis(group)
+        case (str() as channels, int() as repeat) if repeat > 0:
+            return Axis(channels, repeat)
+    raise FedkinError(
+        f"the widths of '{name}' say {group!r} of a dimension: give None, a name, or a pair of a "
+        "name and how many entries each channel has"
+    )
+
+
+def _try_out(module: nn.Module, widths: Widths, example: Tensor) -> None:
+    """Refuse widths by which the model does not work: its code may know sizes, too."""
+    if not widths.sizes:
+        return
+    with torch.no_grad():
+        whole = module(example)
+        try:
+            small = narrow(module, widths, 1 / max(widths.sizes))(example)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise FedkinError(
+                f"the model cannot be cut: with fewer channels it fails ({reason}); take sizes in "
+                "its forward from its inputs, and declare all its widths if you declare any"
+            ) from None
+    if small.shape != whole.shape:
+        raise FedkinError(
+            f"the model cannot be cut: with fewer channels its outputs have shape "
+            f"{tuple(small.shape[1:])} instead of {tuple(whole.shape[1:])}; leave them whole"
+        )
 
 
 def _tell_size(part: Any) -> None:

@@ -46,7 +46,8 @@ def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFr
     """One row per rate: its clients, their personal models' scores and their traffic.
 
     Scores are means over clients, each on its own data; a gap is train minus test
-    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways.
+    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways; where
+    rates are redrawn, of all the sizes that clients who keep a model of this rate have had.
     """
     results = method.results(state)
     if "rates" not in results:
@@ -70,6 +71,18 @@ def levels_of(folder: Path) -> pd.DataFrame:
     """A finished run's levels with all they cost; over sites, which are not asked, without."""
     whole = folder / TABLE
     return read_table(whole) if whole.is_file() else accuracy_by_rate_of(folder)
+
+
+def mean_levels(runs: Iterable[tuple[str, Path]]) -> pd.DataFrame:
+    """Finished runs' levels by the runs' labels, a row per label and rate: means over repeats."""
+    tables = [
+        read_table(folder / TABLE).assign(method=label)
+        for label, folder in runs
+        if (folder / TABLE).is_file()
+    ]
+    if not tables:
+        return pd.DataFrame()
+    return pd.concat(tables).groupby(["method", "rate"], sort=False).mean().reset_index()
 
 
 def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:
@@ -138,7 +151,8 @@ def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
     axes.plot(megabytes, table[score], "o-")
     for x, y, rate in zip(megabytes, table[score], table["rate"], strict=True):
         axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
-    axes.set(xscale="log", xlabel="MB per client and round", ylabel=f"personal {score}")
+    scale = "log" if (megabytes > 0).all() else "linear"  # nobody of a rate may have taken part
+    axes.set(xscale=scale, xlabel="MB per client and round", ylabel=f"personal {score}")
     axes.margins(0.15)  # room for the words
     figure.savefig(path, dpi=120)
 

@@ -109,13 +109,18 @@ def predict(
 def who(run: RunPath, client: Client) -> None:
     """Show whom a client learnt from, and how much: the heaviest first.
 
-    Only methods that learn who to learn with, such as perm, can tell.
+    Only methods that learn who to learn with, such as perm, can tell. Of a run with rates
+    the table tells everybody's.
 
     Example: fedkin who runs/perm-rotated-digits-001 --client 7
     """
-    from fedkin.results.who import read_mixing, who_helps
+    from fedkin.results.who import read_mixing, read_rates, who_helps
 
     alpha, names = read_mixing(run)
-    table = who_helps(alpha, names, client)
-    rows = [[str(row.client), f"{row.weight:.1%}"] for row in table.itertuples()]
-    console.print(plain_table([f"client {client} learns from", "weight"], rows, numbers_from=1))
+    table, rates = who_helps(alpha, names, client), read_rates(run)
+    titles = [f"client {client} learns from", "weight", *(["rate"] if rates else [])]
+    rows = [
+        [str(row.client), f"{row.weight:.1%}", *([f"{rates[str(row.client)]:g}"] if rates else [])]
+        for row in table.itertuples()
+    ]
+    console.print(plain_table(titles, rows, numbers_from=1))

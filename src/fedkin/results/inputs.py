@@ -37,7 +37,7 @@ class Inputs:
     def of(cls, problem: Problem) -> Inputs:
         data = problem.data
         with torch.no_grad():
-            outputs = problem.spec.module(problem.train.x[:1])[0].numel()
+            outputs = problem.spec.module(problem.train.x[:2])[0].numel()  # batch norm needs two
         return cls(
             data.names,
             data.input_shape,

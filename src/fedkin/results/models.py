@@ -100,7 +100,7 @@ def _same(path: Path, found: object, expected: object) -> None:
 
 def stacked_name(rate: float) -> str:
     """The file of all models of one size."""
-    return f"personal-rate{rate:g}.safetensors"
+    return f"personal-rate{rate!r}.safetensors"
 
 
 def file_name(client: int, name: str) -> str:

@@ -44,11 +44,17 @@ def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     if not (folder / TABLE).is_file():
         raise FedkinError(
             f"{folder} has no {TABLE}: only finished runs of methods that learn who to learn "
-            "with (perm, perm-two-stage) have one"
+            "with (perm, perm-two-stage, submodel-perm) have one"
         )
     table = read_table(folder / TABLE)
     names = tuple(table.iloc[:, 0].astype(str))
     return torch.from_numpy(table.iloc[:, 1:].to_numpy(np.float64)), names
+
+
+def read_rates(folder: Path) -> dict[str, float]:
+    """Clients' rates by name, of a run whose models differ in size; of others nothing."""
+    table = read_table(folder / "rates.csv")
+    return {} if table.empty else dict(zip(table["client"], table.iloc[:, 1], strict=True))
 
 
 def like_beside_like(alpha: Tensor) -> NDArray[np.int64]:
