@@ -113,9 +113,11 @@ def test_a_killed_comparison_resumes_and_ends_with_the_same_tables(tmp_path: Pat
     process.wait()
     assert not (killed / "local" / "seed-1" / "done").exists()
     assert start("resume", str(killed)).wait() == 0
+    # runs that were killed between each other's checkpoints meet in other blocks for a while
     for path in whole.rglob("*.csv"):
         if path.name not in ("timing.csv", "table.csv"):
-            assert path.read_text() == (killed / path.relative_to(whole)).read_text()
+            ends = [pd.read_csv(p) for p in (path, killed / path.relative_to(whole))]
+            pd.testing.assert_frame_equal(*ends, rtol=1e-5, atol=1e-7)
     columns = ["method", "mean", "worst", "best", "better", "mb_up", "mb_down"]
     tables = [pd.read_csv(folder / "table.csv")[columns] for folder in (whole, killed)]
     pd.testing.assert_frame_equal(*tables)
