@@ -60,6 +60,11 @@ class Client:
         return torch.from_numpy(self._sizes).to(self.problem.device)[:, None]
 
     @property
+    def classes(self) -> Tensor:
+        """Which classes the client has, 1 or 0 for each; known where a loss is of them alone."""
+        return self.problem.train.y[torch.from_numpy(self._starts), 1:].to(self.problem.dtype)
+
+    @property
     def initial(self) -> Tensor:
         """The model every client starts from."""
         return self.problem.initial_of(self.who)

@@ -17,7 +17,7 @@ from fedkin.kernels.statistics import has_batch_norm
 from fedkin.layout import Layout
 from fedkin.losses import Loss, PerExample, get_loss
 from fedkin.models.widths import Widths
-from fedkin.variants import PLAIN, Variant, vary
+from fedkin.variants import PLAIN, Variant, classes_of_entries, vary
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class Problem:
         self.batch_norm = has_batch_norm(spec.module)
         self.initial = spec.layout.flatten(spec.module)[None]
         self._variants: dict[Variant, Problem] = {}
-        self.__dict__.pop("widths", None)
+        for found in ("widths", "served"):
+            self.__dict__.pop(found, None)
 
     def variant(self, variant: Variant) -> Problem:
         """This problem in another form, such as with a smaller model; each form is made once."""
@@ -85,6 +86,11 @@ class Problem:
     def widths(self) -> Widths:
         """The hidden widths by which the model can be cut."""
         return Widths.of(self.spec.module, self.train.x[:2])
+
+    @cached_property
+    def served(self) -> Tensor:
+        """For every entry of the model the class it serves alone, from 1; 0: not one alone."""
+        return classes_of_entries(self)
 
     @property
     def layout(self) -> Layout:

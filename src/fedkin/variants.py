@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedkin.errors import FedkinError
 from fedkin.layout import Layout
@@ -106,3 +106,19 @@ def with_own_classes(part: Part, classes: int) -> Part:
     has = torch.zeros(len(part.sizes), classes, dtype=part.y.dtype, device=part.y.device)
     has[owners, part.y] = 1
     return replace(part, y=torch.cat([part.y[:, None], has[owners]], 1))
+
+
+def classes_of_entries(problem: Problem) -> Tensor:
+    """Which class a model's entry serves alone, 1 the first: the rows of a last linear layer.
+
+    0 for all other entries.
+    """
+    classes = problem.data.num_classes
+    heads = [name for name, part in problem.spec.module.named_modules()
+             if isinstance(part, nn.Linear) and part.out_features == classes]  # fmt: skip
+    serves = torch.zeros(problem.size, dtype=torch.int64, device=problem.device)
+    for slot in problem.layout.slots:
+        if classes and slot.name.rpartition(".")[0] in heads[-1:]:
+            rows = torch.arange(1, classes + 1).repeat_interleave(slot.size // classes)
+            serves[slot.start : slot.start + slot.size] = rows.to(problem.device)
+    return serves

@@ -349,3 +349,29 @@ def test_own_steps_are_pulled_to_the_part_of_x_that_the_client_keeps():
         for _ in range(2):
             v = v - 0.1 * (kernel.grad(v, inputs.double(), targets, None) + 0.7 * (v - x))
         torch.testing.assert_close(models[client], v[0])
+
+
+@pytest.mark.parametrize("kind", ["static", "random"])
+@pytest.mark.parametrize("aggregation", ["holders", "fill"])
+def test_rows_of_classes_are_averaged_over_those_who_have_them(kind, aggregation):
+    g = torch.Generator().manual_seed(1)
+    pairs = [(torch.randn(8, 3, generator=g), torch.arange(8) % 2 + 2 * i) for i in range(2)]
+    module = build("mlp:6", (3,), 4)
+
+    def trained(clients):
+        examples = Examples.of(clients)
+        problem = Problem(module, ClientData(examples, examples, 4), dtype=torch.float64)
+        rates = (1.0,) if kind == "static" else (0.5,)
+        method = Submodel(
+            rates=rates, kind=kind, own_classes=True, aggregation=aggregation, lr=0.5, local_steps=3
+        )
+        return problem, run(method, federation(problem), 1).x
+
+    problem, both = trained(pairs)
+    _, first = trained(pairs[:1])
+    rows = (problem.served == 1) | (problem.served == 2)
+    assert rows.sum() == 2 * (6 + 1)
+    start = problem.initial[0]
+    assert not torch.equal(first[rows], start[rows])
+    share = 1.0 if aggregation == "holders" else 0.5
+    torch.testing.assert_close(both[rows], start[rows] + share * (first - start)[rows])

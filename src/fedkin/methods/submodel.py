@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Doc
 
+from fedkin.client import Client
 from fedkin.errors import FedkinError
 from fedkin.federation import Asks, Federation, Step
 from fedkin.masks import RATES, Aggregation, Capacity, Rates, choose, first_rates, rates_now
@@ -42,7 +44,8 @@ class Submodel(FedAvg):
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
     column of the client table that `capacity` names. `scaler` multiplies activations by 1/r_i in
-    training; `own_classes` leaves other clients' classes out of the loss. A client's personal
+    training; `own_classes` leaves other clients' classes out of the loss, and a class's row of the
+    last layer is held by those who have the class. A client's personal
     model has its own size, of redrawn rates the first: its part of x in the first round's choice
     of channels, with the scaler's factors worked into its parameters. Lost clients are left out
     of the means; entries that nobody sent stay.
@@ -82,13 +85,23 @@ class Submodel(FedAvg):
         index = self.part(fed, rate, fed.round - 1, at)
         variant, weights = Variant(rate, self.scaler, self.own_classes), self.weights(fed)
         hyper = {**hyper, "lr": self.lr, **self.work}
+        if self.own_classes:
+            step = sgd_and_classes
         if len(index) > 1:
             r = fed.map(step, at, each={"x": s.x[index]}, variant=variant, **hyper)
             w = r.arrived.to(s.x) * (1 if weights is None else weights[at].to(s.x))
-            return scattered(s.x, index, r["dx"], w)
+            return scattered(s.x, index, r["dx"], w, self.held(fed, index, r))
         shared = {"x": s.x[index[0]]}
         mean = fed.mean(step, at, shared=shared, weights=weights, variant=variant, **hyper)
-        return placed(s.x, index[0], mean["dx"], mean.weight)
+        return placed(s.x, index[0], mean["dx"], mean.weight, self.held(fed, index, mean)[0])
+
+    def held(self, fed: Federation, index: Tensor, reply: Mapping[str, Tensor]) -> Tensor:
+        """Which of its entries a client holds (or what share of clients does): all, but of the
+        rows of classes only those that it has, where the loss is of own classes."""
+        if "classes" not in reply:
+            return torch.ones(1, 1, dtype=fed.problem.dtype, device=index.device)
+        has = F.pad(torch.atleast_2d(reply["classes"]), (1, 0), value=1.0)
+        return has.gather(1, fed.problem.served[index].expand(len(has), -1))
 
     def personal(self, fed: Federation, s: State) -> Asks:
         return self.at_home(fed, s, use, "model")
@@ -145,16 +158,20 @@ def one_or_each(name: str, rows: Tensor) -> dict[str, dict[str, Tensor]]:
     return {"shared": {name: rows[0]}} if len(rows) == 1 else {"each": {name: rows}}
 
 
-def placed(x: Tensor, index: Tensor, mean: Tensor, weight: float) -> Change:
-    """The mean change of clients that hold the same entries."""
+def placed(x: Tensor, index: Tensor, mean: Tensor, weight: float, share: Tensor) -> Change:
+    """The mean change of clients that hold the same entries, or of a share of them."""
     change, held = torch.zeros_like(x), torch.zeros_like(x)
-    change[index], held[index] = mean.to(x), weight
+    change[index], held[index] = mean.to(x) / torch.where(share > 0, share, 1), weight * share
     return Change(change, held, weight)
 
 
-def scattered(x: Tensor, index: Tensor, rows: Tensor, w: Tensor) -> Change:
+def scattered(x: Tensor, index: Tensor, rows: Tensor, w: Tensor, holds: Tensor) -> Change:
     """Changes of clients that hold different entries, each of weight w."""
-    w = w[:, None].expand(index.shape)
-    held = torch.zeros_like(x).index_add_(0, index.flatten(), w.flatten())
-    total = torch.zeros_like(x).index_add_(0, index.flatten(), (w * rows).flatten())
-    return Change(total / torch.where(held > 0, held, 1), held, float(w[:, 0].sum()))
+    each = (w[:, None] * holds).expand(index.shape)
+    held = torch.zeros_like(x).index_add_(0, index.flatten(), each.flatten())
+    total = torch.zeros_like(x).index_add_(0, index.flatten(), (each * rows).flatten())
+    return Change(total / torch.where(held > 0, held, 1), held, float(w.sum()))
+
+
+def sgd_and_classes(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    return {**local_sgd(client, x, lr, **work), "classes": client.classes}
