@@ -12,7 +12,7 @@ from fedkin.kernels.spec import ModelSpec
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 # training examples that the statistics are taken from, at most
-EXAMPLES = 256
+EXAMPLES = 100
 
 
 def has_batch_norm(module: nn.Module) -> bool:

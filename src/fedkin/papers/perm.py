@@ -11,7 +11,8 @@ from fedkin.papers.measures import ASTRAY, EVENNESS, SECONDS, accuracy, at_round
 
 PERM, PACKED, PRINTED = "PERM", "PERM, packed visits", "PERM as printed (steps without N)"
 LOCALIZED, META, PFEDME, ALONE = "localized FedAvg", "Per-FedAvg", "pFedMe", "local"
-TWO_STAGE, SCALE_FREE = "PERM, lambda = 1000", "PERM, scale-free lambda"
+EVEN = TWO_STAGE = "PERM, lambda = 1000"
+SCALE_FREE = "PERM, scale-free lambda"
 RIVALS = (LOCALIZED, META, PFEDME)
 WARM_UP = 10
 
@@ -41,22 +42,25 @@ FETCH = (
 )
 
 
-def _lines(clients: int, steps: int, *wanted: str, lr: float = 0.1) -> tuple[Line, ...]:
+def _lines(
+    clients: int, steps: int, *wanted: str, lr: float = 0.1, step_limit: float = 4.0
+) -> tuple[Line, ...]:
     """The methods, with so many local steps, on so many clients."""
     work = {"lr": lr, "local_steps": steps}
-    perm = work | {"warm_up": WARM_UP, "schedule": "cyclic"}
+    perm = work | {"warm_up": WARM_UP, "schedule": "cyclic", "step_limit": step_limit}
     solver = {"lr": lr / 2, "local_steps": steps, "lam": 15.0, "inner_lr": lr / 2, "inner_steps": 5}
     lines: dict[str, tuple[str, dict[str, Any]]] = {
         PERM: ("perm", perm),
         PACKED: ("perm", perm | {"schedule": "packed"}),
         # the largest steps of a model, and with them all others, are 1/N of what they were
-        PRINTED: ("perm", perm | {"step_limit": 4.0 / clients}),
+        PRINTED: ("perm", perm | {"step_limit": step_limit / clients}),
+        EVEN: ("perm", perm | {"lam": 1000.0}),
         LOCALIZED: ("fedavg-local", work | {"tune_steps": steps}),
         META: ("perfedavg", work | {"inner_lr": lr}),
         PFEDME: ("pfedme", solver),
         ALONE: ("local", work),
     }
-    return tuple(Line(label, *lines[label]) for label in wanted or lines)
+    return tuple(Line(label, *lines[label]) for label in wanted)
 
 
 def _run(data: dict[str, Any], model: str, rounds: int) -> dict[str, Any]:
@@ -71,7 +75,7 @@ LOSS = last("personal_loss", "loss", "loss of personal models")
 
 SYNTHETIC = Panel(
     "synthetic", "synthetic, two halves", _run({"name": "perm-synthetic"}, "logistic", 210),
-    _lines(50, 20),
+    _lines(50, 20, PERM, PACKED, PRINTED, *RIVALS, ALONE),
 )  # fmt: skip
 FIGURE_1 = Item(
     "figure", "1", "personal accuracy and loss, synthetic data", (SYNTHETIC,),
@@ -90,14 +94,18 @@ FIGURE_1 = Item(
     CHOSEN, READINGS, seeds={"small": 10, "paper": 20},
 )  # fmt: skip
 
-CIFAR_DATA = {"name": "cifar10", "num_clients": 50, "partition": "classes", "classes_per_client": 2}
+CIFAR_DATA = {
+    "name": "cifar10", "num_clients": 50, "partition": "classes", "classes_per_client": 2,
+    "standardise": True,
+}  # fmt: skip
 SMALL_CIFAR = {"num_clients": 20, "train_per_client": 200, "test_per_client": 100}
 SHOWN = (PERM, PACKED, LOCALIZED, META, PFEDME)
 CIFAR = Panel(
     "cifar10", "CIFAR-10, 2 classes per client", _run(CIFAR_DATA, "cnn", 160),
-    _lines(50, 20, *SHOWN, lr=0.05),
-    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 50, "checkpoint_every": 50},
-    _lines(20, 10, *SHOWN, lr=0.05),
+    _lines(50, 20, *SHOWN, lr=0.05, step_limit=1.0),
+    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 110, "eval_every": 10,
+     "checkpoint_every": 110},
+    _lines(20, 10, *SHOWN, lr=0.05, step_limit=1.0),
 )  # fmt: skip
 AT_CHANCE = (
     "After the small scale's 50 rounds of 10 steps the narrow CNN is nowhere far above 50 %, which "
