@@ -100,14 +100,13 @@ CIFAR_DATA = {
     "name": "cifar10", "num_clients": 50, "partition": "classes", "classes_per_client": 2,
     "standardise": True,
 }  # fmt: skip
-SMALL_CIFAR = {"num_clients": 20, "train_per_client": 200, "test_per_client": 100}
+SMALL_CIFAR = {"num_clients": 10, "train_per_client": 200, "test_per_client": 100}
 SHOWN = (PERM, PACKED, LOCALIZED, META, PFEDME)
 CIFAR = Panel(
     "cifar10", "CIFAR-10, 2 classes per client", _run(CIFAR_DATA, "cnn", 160),
     _lines(50, 20, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
-    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 110, "eval_every": 10,
-     "checkpoint_every": 110},
-    _lines(20, 10, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
+    {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 60, "checkpoint_every": 60},
+    _lines(10, 10, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
 )  # fmt: skip
 EARLY = at_round("personal_accuracy", WARM_UP, "early", "accuracy after the warm-up, %", ".2f", 100)
 FIGURE_2 = Item(
