@@ -106,9 +106,12 @@ ONLY_INPUTS = (
     "group has no model in common that could help, and pFedKM does not find the groups there (it "
     "does where groups share a model: tests/methods/test_pfedkm.py)."
 )
-EARLY = (
-    "At small scale IFCA takes a quarter of its gradients, pFedMe five times as many as IFCA "
-    "(five inner steps for each of its own): it is too early for IFCA then."
+BY_CHANCE = (
+    "At paper scale the means are in the printed order, IFCA's within 1.2 points of its printed "
+    "numbers, but which groups IFCA finds depends on its start: its seeds differ by points where "
+    "those of pFedMe and pFedKM differ by tenths. At small scale IFCA takes a quarter of its "
+    "gradients, and pFedMe five times as many as IFCA (five inner steps for each of its own): too "
+    "early for IFCA."
 )
 OWN_MODELS = (
     "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
@@ -130,8 +133,8 @@ TABLE_2 = Item(
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
                ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
-              WITH_IFCA),
-        above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA, EARLY),
+              WITH_IFCA, BY_CHANCE),
+        above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA, BY_CHANCE),
         above("Not in the paper: pFedKM with 3 groups is above training alone.", CLUSTERS[1],
               ("local",), "accuracy", NAMES, OWN_MODELS),
     ),
