@@ -167,3 +167,19 @@ def test_the_page_keeps_what_it_told_of_items_that_are_not_run_here(tmp_path, mo
     collection.write_page(page, tmp_path / "nowhere")
     assert "table 7" not in page.read_text()
     assert len(list((tmp_path / "reproduction").iterdir())) == 2
+
+
+def test_the_page_keeps_what_it_told_of_panels_that_are_not_run_here(tmp_path, monkeypatch):
+    both = item(panel(), replace(panel(), name="more", title="more digits"))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (both,)})
+    page, texts = tmp_path / "reproduction.md", []
+    for only, runs in (("digits", "here"), ("more", "there"), ("more", "there")):
+        _, outcome = go(both, tmp_path / runs, only=[only])
+        present(outcome)
+        collection.write_page(page, tmp_path / runs)
+        texts.append(page.read_text())
+    assert [text.count("## paper, table 7") for text in texts] == [1, 2, 2]
+    assert "Not run here: more digits." in texts[2]
+    go(both, tmp_path / "there", only=["digits"])
+    collection.write_page(page, tmp_path / "there")
+    assert page.read_text().count("## paper, table 7") == 1

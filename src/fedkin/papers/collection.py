@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedkin.papers.claims import Verdict
 from fedkin.papers.index import PAPERS
-from fedkin.papers.item import Item, Scale, slug
+from fedkin.papers.item import Item, Panel, Scale, slug
 from fedkin.papers.outcome import Outcome, outcome
 from fedkin.papers.presentation import (
     FIGURES,
@@ -39,38 +39,45 @@ def outcomes(out: Path) -> list[Outcome]:
     return [one for one in found if one]
 
 
+# paper, item's name, scale
+Key = tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class Section:
-    """An item at a scale as the page tells it: its row of the summary, its text with figures."""
+    """Panels of an item at a scale as the page tells of them: a row of the summary, a text."""
 
+    key: Key
     row: Mapping[str, str]
     text: str
 
-
-# paper, item's name, scale
-Key = tuple[str, str, str]
+    def tells_of(self, panel: Panel) -> bool:
+        """Whether it is not among those that were not run."""
+        left_out = re.search(r"^Not run here: .*", self.text, flags=re.MULTILINE)
+        return left_out is None or panel.title not in left_out[0]
 
 
 def write_page(page: Path, out: Path) -> list[Outcome]:
     """Write the page and, in a folder of its name beside it, the figures it shows.
 
-    What an older page tells of items that have no runs below `out` is kept as it stands.
+    What an older page tells of panels that have no runs below `out` is kept as it stands.
     """
     found, figures = outcomes(out), page.with_suffix("")
-    sections = read_sections(page) | {
-        (one.paper, one.item.name, one.scale): _section(one, figures) for one in found
-    }
-    keys: list[Key] = [(paper, item.name, scale) for paper, items in PAPERS.items()
-                       for item in items for scale in SCALES]  # fmt: skip
-    told = {key: sections[key] for key in keys if key in sections}
+    fresh = {_key(one): one for one in found}
+    order: list[Key] = [(paper, item.name, scale) for paper, items in PAPERS.items()
+                        for item in items for scale in SCALES]  # fmt: skip
+    told = [old for old in read_sections(page) if old.key in order and not (
+        old.key in fresh and _told_again(old, fresh[old.key]))]  # fmt: skip
+    told += [_section(one, figures) for one in found]
+    told.sort(key=lambda section: order.index(section.key))
     lines = [
         "# Reproduction", "",
         f"Written by `fedkin reproduce --write {page}`; do not edit. How to repeat an item: "
         "`fedkin reproduce PAPER --figure N` (or `--table N`), with `--scale paper` for the "
         "paper's own sizes; `fedkin reproduce --list` names them all.", "",
-        HOW, "", *markdown_table([section.row for section in told.values()] or [{"item": NOTHING}]),
-        "", *_missing({(paper, name) for paper, name, _ in told}),
-        *(section.text for section in told.values()),
+        HOW, "", *markdown_table([section.row for section in told] or [{"item": NOTHING}]),
+        "", *_missing({section.key[:2] for section in told}),
+        *(section.text for section in told),
     ]  # fmt: skip
     text = "\n".join(lines)
     for path in figures.glob("*.png"):
@@ -78,6 +85,16 @@ def write_page(page: Path, out: Path) -> list[Outcome]:
             path.unlink()
     write_text(page, text)
     return found
+
+
+def _key(one: Outcome) -> Key:
+    return one.paper, one.item.name, one.scale
+
+
+def _told_again(old: Section, one: Outcome) -> bool:
+    """Whether an outcome has all panels that an older section tells of."""
+    told = [panel for panel in one.item.panels if panel.at(one.scale) and old.tells_of(panel)]
+    return {panel.name for panel in told} <= {panel.name for panel in one.panels}
 
 
 def _section(one: Outcome, figures: Path) -> Section:
@@ -89,23 +106,22 @@ def _section(one: Outcome, figures: Path) -> Section:
         **{str(verdict): str(count or "") for verdict, count in counts.items()},
         "time": duration(one.seconds),
     }
-    return Section(row, "\n".join([as_text(one, judged), *_figures(one, figures)]))
+    return Section(_key(one), row, "\n".join([as_text(one, judged), *_figures(one, figures)]))
 
 
-def read_sections(page: Path) -> dict[Key, Section]:
-    """What a page that was written before tells of every item."""
+def read_sections(page: Path) -> list[Section]:
+    """What a page that was written before tells; its summary has a row for every section."""
     if not page.exists():
-        return {}
+        return []
     head, *parts = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     cells = [[cell.strip() for cell in line.strip("|").split("|")]
              for line in head.splitlines() if line.startswith("| ")]  # fmt: skip
-    rows = [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
-    by_name = {(row["item"].partition(" (")[0], row.get("scale", "")): row for row in rows}
-    found: dict[Key, Section] = {}
-    for part in parts:
+    found = []
+    for row, part in zip(cells[1:], parts, strict=False):
         title = re.match(r"## (\w+), ([^:]+): .*\n\n(\w+) scale", part)
-        if title and (row := by_name.get((f"{title[1]}, {title[2]}", title[3]))):
-            found[title[1], title[2], title[3]] = Section(row, part.rstrip("\n") + "\n")
+        if title:
+            own, text = dict(zip(cells[0], row, strict=True)), part.rstrip("\n") + "\n"
+            found.append(Section((title[1], title[2], title[3]), own, text))
     return found
 
 
