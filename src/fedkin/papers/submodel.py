@@ -177,7 +177,7 @@ def _gaps(number: str, level: str) -> Item:
                for label, (loss, points) in GAPS[level].items()}  # fmt: skip
     shown = {label: FIGURES[label] for label in (FULL, RANDOM)}
     few = {"train_per_client": 100, "test_per_client": 50}
-    panel = _panel("cifar10", level, shown, printed, f"cifar10-{level}-gap", data=few, rounds=50)
+    panel = _panel("cifar10", level, shown, printed, f"cifar10-{level}-gap", data=few, rounds=30)
     return Item(
         "table", number, f"train-test gap of the global model, {level} heterogeneity", (panel,),
         MEASURES_OF_GAPS,
