@@ -107,12 +107,12 @@ EVERYBODY = (
     "round computed by hand and rho = 0 equal to FedAvg are tests."
 )
 STALE = (
-    "With 100 clients, 5 in a round, FedDeper with the printed rho = .005 diverges: v_i is n/m = 20 "
-    "rounds old when its client's turn comes, and rho tau of what x has moved since is added to "
+    "With 100 clients, 5 in a round, FedDeper with the printed rho = .005 diverges: v_i is n/m = "
+    "20 rounds old when its client's turn comes, and rho tau of what x has moved since is added to "
     "every round, rho tau n/m = 1 times a round's own movement: a momentum of one. With half the "
-    "steps (FedDeper*) it is a half and training is stable, 5 points above FedAvg; with rho = .0025 "
-    "as well (89.8 %, a trial with one seed). The printed 91.88 % need some other rule for a v_i "
-    "that is old than the printed one."
+    "steps (FedDeper*) it is a half and training is stable, 5 points above FedAvg; so it is with "
+    "rho = .0025 (89.8 %, a trial with one seed). The printed 91.88 % need some other rule for a "
+    "v_i that is old than the printed one."
 )
 PLATEAU = (
     "After the small scale's 60 rounds the narrow CNN has begun to learn with some seeds and not "
