@@ -44,11 +44,11 @@ class Submodel(FedAvg):
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
     column of the client table that `capacity` names. `scaler` multiplies activations by 1/r_i in
-    training; `own_classes` leaves other clients' classes out of the loss, and a class's row of the
-    last layer is held by those who have the class. A client's personal
-    model has its own size, of redrawn rates the first: its part of x in the first round's choice
-    of channels, with the scaler's factors worked into its parameters. Lost clients are left out
-    of the means; entries that nobody sent stay.
+    training. `own_classes` leaves other clients' classes out of the loss; a class's row of the
+    last layer is then held by the clients that have the class, which they tell the server. A
+    client's personal model has its own size, of redrawn rates the first: its part of x in the
+    first round's choice of channels, with the scaler's factors worked into its parameters. Lost
+    clients are left out of the means; entries that nobody sent stay.
     """
 
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
