@@ -74,7 +74,8 @@ def write_page(page: Path, out: Path) -> list[Outcome]:
         "# Reproduction", "",
         f"Written by `fedkin reproduce --write {page}`; do not edit. How to repeat an item: "
         "`fedkin reproduce PAPER --figure N` (or `--table N`), with `--scale paper` for the "
-        "paper's own sizes; `fedkin reproduce --list` names them all.", "",
+        "paper's own sizes; `fedkin reproduce --list` names them all. What was not run again when "
+        "the page was last written stands as it was, with the settings it had.", "",
         HOW, "", *markdown_table([section.row for section in told] or [{"item": NOTHING}]),
         "", *_missing({section.key[:2] for section in told}),
         *(section.text for section in told),

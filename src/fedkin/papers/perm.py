@@ -166,11 +166,11 @@ FIGURE_3 = Item(
 )  # fmt: skip
 
 NO_WRITERS = (
-    "On the stand-in, where nobody writes in a way of their own, one model for all is best, and "
-    "even weights would give it. lambda in units of median(z) mean(n) leaves half of a client's "
-    "weight at home whatever the data (figure 6, where lambda = 1000 makes weights even), so one "
-    "visit in fifty counts 25 steps at a time. We take that for the reason, but have not tried "
-    "another lambda here. This says nothing of the paper's writers."
+    "On the stand-in, where nobody writes in a way of their own, one model for all is best. With "
+    "lambda = 1000 the weights are nearly even and PERM comes close to it, a point below localized "
+    "FedAvg after one epoch and as good as Per-FedAvg. lambda in units of median(z) mean(n) "
+    "leaves half of a client's weight at home whatever the data, so that one visit in fifty counts "
+    "25 steps at a time, and ends 18 points below. This says nothing of the paper's writers."
 )
 AMONG_WRITERS = (EVEN, PERM, LOCALIZED, META, ALONE)
 WRITERS = Panel(
