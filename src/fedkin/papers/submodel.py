@@ -28,6 +28,17 @@ AS_NARROW = (
     "one and the same line, the full model. At small scale, where the whole model is a quarter as "
     "wide, the smallest is 1/4 of it: 4 to 32 channels in its layers, as 1/16 has in the paper."
 )
+EVERY_SEED = (
+    "With both kinds of clients rolling is more accurate with every seed, with 2 classes each by "
+    "1.4 to 4.3 points: three seeds do not make that certain. The more samples a client has the clearer "
+    "it is: with 100 instead of 500 rolling fits its training data better too, but is level with "
+    "random in test loss with 2 classes each (three seeds, lr .05)."
+)
+BARELY = (
+    "At small scale the smallest models have only begun to learn (14 to 19 %). With 5 classes per "
+    "client rolling's loss is lower with every seed; with 2 the seeds disagree, and in accuracy "
+    "they do with both."
+)
 # classes per client by heterogeneity: CIFAR-10, CIFAR-100
 CLASSES = {"high": (2, 20), "low": (5, 50)}
 FEW = {"small": 3, "paper": 3}
@@ -154,11 +165,11 @@ FIGURES_1_4 = Item(
         _better(PANELS, "test_loss", "Mixed capacities: rolling ends with a lower test loss than "
                 "random.", ROLLING, RANDOM),
         _better(PANELS, "test_accuracy", "Mixed capacities: rolling ends with a higher accuracy.",
-                ROLLING, RANDOM),
+                ROLLING, RANDOM, EVERY_SEED),
         _better(PANELS, "test_loss", "Smallest capacity: rolling ends with a lower test loss than "
-                "random.", ROLLING_16, RANDOM_16),
+                "random.", ROLLING_16, RANDOM_16, BARELY),
         _better(PANELS, "test_accuracy", "Smallest capacity: rolling ends with a higher accuracy.",
-                ROLLING_16, RANDOM_16),
+                ROLLING_16, RANDOM_16, BARELY),
     ),
     (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
     CHOSEN, AS_NARROW, seeds=FEW,
