@@ -29,10 +29,10 @@ AS_NARROW = (
     "wide, the smallest is 1/4 of it: 4 to 32 channels in its layers, as 1/16 has in the paper."
 )
 EVERY_SEED = (
-    "Rolling is more accurate with every seed; with 2 classes per client by 1.4 to 4.3 points, which "
-    "three seeds do not make certain. It takes the paper's 500 samples per client: with 100 the "
-    "two are level in test loss with 2 classes (three seeds, 100 rounds, lr .05), and rolling has "
-    "the larger gap to its training data."
+    "Rolling is more accurate with every seed; with 2 classes per client by 1.4 to 4.3 points, "
+    "which three seeds do not make certain. It takes the paper's 500 samples per client: with 100 "
+    "the two are level in test loss with 2 classes (three seeds, 100 rounds, lr .05), and rolling "
+    "has the larger gap to its training data."
 )
 BARELY = (
     "At small scale the smallest models have only begun to learn (14 to 19 %). With 5 classes per "
