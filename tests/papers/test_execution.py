@@ -196,3 +196,12 @@ def test_data_are_found_by_option_or_environment(tmp_path, monkeypatch, by_optio
     _, found = go(item(WRITERS), tmp_path / "out", stand_in=True, **options)
     assert not found.stands_in
     assert ("writers", "FedAvg", "accuracy") in found.values
+
+
+def test_a_device_may_be_chosen_and_is_no_other_setting(tmp_path):
+    job = plan("paper", item(), "small", tmp_path, device="meta")
+    assert {e.config.model.device for p in job.panels for e in p.entries(1)} == {"meta"}
+    told, _ = go(item(), tmp_path)
+    assert told
+    told, _ = go(item(), tmp_path, device="cuda")  # all is there: nothing is computed anywhere
+    assert not told

@@ -50,6 +50,7 @@ def reproduce(
     stand_in: Annotated[
         bool, typer.Option("--stand-in", help="take other data where the paper's are not here")
     ] = False,
+    device: Annotated[str | None, typer.Option(help="where to compute, such as cuda")] = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="methods at a time, each in a process of its own")
     ] = 1,
@@ -69,6 +70,7 @@ def reproduce(
       fedkin reproduce perm --figure 1
       fedkin reproduce feddeper --table 1 --scale paper --panel mnist-mlp-a-m5
       fedkin reproduce unified --figure 1 --seeds 30
+      fedkin reproduce submodel --table 2 --scale paper --device cuda
       fedkin reproduce --all --write docs/reproduction.md
     """
     from fedkin.papers.index import PAPERS
@@ -86,6 +88,7 @@ def reproduce(
         return
     options: dict[str, Any] = {"seeds": seeds, "rounds": rounds, "only": panel or ()}
     options |= {"stand_in": stand_in, "data_dir": None if data_dir is None else str(data_dir)}
+    options["device"] = device
     failed = [
         error for name, item in items if (error := _one(name, item, scale, out, options, jobs))
     ]

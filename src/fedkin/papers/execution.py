@@ -81,6 +81,7 @@ def plan(
     only: Iterable[str] = (),
     data_dir: str | None = None,
     stand_in: bool = False,
+    device: str | None = None,
 ) -> Job:
     """What is to be run. `rounds` other than the recipe's are a trial, in a folder of its own.
 
@@ -97,6 +98,8 @@ def plan(
             continue
         if data_dir is not None:
             here = here.changed(data={"data_dir": data_dir})
+        if device is not None and not here.experiment:
+            here = here.changed(model={"device": device})
         if rounds is not None:
             here = here.changed(rounds=rounds)
             here = replace(here, lines=tuple(_without_rounds(line) for line in here.lines))
@@ -205,7 +208,8 @@ def _check_same(entries: Iterable[Entry], parent: Path) -> None:
 def _compared(config: RunConfig) -> dict[str, Any]:
     """A config without what may differ between machines."""
     data = config.data.resolved().model_copy(update={"path": None, "data_dir": None})
-    full = config.model_copy(update={"data": data}).model_dump()
+    model = config.model.model_copy(update={"device": "cpu"})
+    full = config.model_copy(update={"data": data, "model": model}).model_dump()
     options: dict[str, Any] = json.loads(json.dumps(asdict(config.make_method())))
     return {**full, "options": options}
 
