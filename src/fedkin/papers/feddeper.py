@@ -111,8 +111,8 @@ STALE = (
     "20 rounds old when its client's turn comes, and rho tau of what x has moved since is added to "
     "every round, rho tau n/m = 1 times a round's own movement: a momentum of one. With half the "
     "steps (FedDeper*) it is a half and training is stable, 5 points above FedAvg; so it is with "
-    "rho = .0025 (89.8 %, a trial with one seed). That momentum is the reason is our reckoning; how "
-    "the printed 91.88 % were reached we do not know."
+    "rho = .0025 (89.8 %, a trial with one seed). That momentum is the reason is our reckoning; "
+    "how the printed 91.88 % were reached we do not know."
 )
 PLATEAU = (
     "After the small scale's 60 rounds the narrow CNN has begun to learn with some seeds and not "

@@ -113,7 +113,8 @@ FEW_VISITS = (
     "count in each, and ends 3 points below localized FedAvg; without the gaps it is 5 points "
     "above, with every seed. pFedMe's seeds are far apart (63 to 75 %), and Per-FedAvg stays at "
     "chance. How widely to share matters: with lambda ten times as large PERM ended at 54 and 66 % "
-    "(20 clients, 110 rounds, one seed), so .1 was taken after that look. The paper's size takes hours here and was not run."
+    "(20 clients, 110 rounds, one seed), so .1 was taken after that look. The paper's "
+    "size takes hours here and was not run."
 )
 EARLY = at_round("personal_accuracy", WARM_UP, "early", "accuracy after the warm-up, %", ".2f", 100)
 FIGURE_2 = Item(
