@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 
 from fedkin.client import Client
 from fedkin.engines.strategy import Strategy, candidates, named
@@ -155,7 +156,10 @@ class Embedded:
         best = min(seconds, key=lambda strategy: seconds[strategy])
         if seconds[best] * len(ask.at) * self._rounds > WORTH_COMPILING and compiler_at_hand():
             compiled = Strategy("compiled", best.block, 1, self.threads)
-            spent = self._time(trial, compiled, True)
+            try:
+                spent = self._time(trial, compiled, True)
+            except TorchDynamoException:  # as when Ctrl-C ends the compiler with its parent
+                return best
             if spent is not None and spent < seconds[best]:
                 return compiled
         return best
