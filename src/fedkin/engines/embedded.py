@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
 
 from fedkin.client import Client
 from fedkin.engines.strategy import Strategy, candidates, named
@@ -158,7 +157,7 @@ class Embedded:
             compiled = Strategy("compiled", best.block, 1, self.threads)
             try:
                 spent = self._time(trial, compiled, True)
-            except TorchDynamoException:  # as when Ctrl-C ends the compiler with its parent
+            except RuntimeError:  # as when Ctrl-C ends the compiler with its parent
                 return best
             if spent is not None and spent < seconds[best]:
                 return compiled
