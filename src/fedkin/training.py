@@ -79,6 +79,7 @@ class Trainer:
         self.round, self.stopping = 0, False
         self.saved_round = 0
         self._accuracy: float | None = None
+        self._personal: Scores | None = None
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
         self._budget = Budget(parse_size(self.settings.memory))
@@ -146,6 +147,7 @@ class Trainer:
         self.round = number
         if scores:
             self._accuracy = self.metrics[-1]["personal_accuracy"]
+            self._personal = scores["personal"]
         clients = client_table(number, fed, scores) if scores else {}
         if not self.folder:
             self.clients += [clients] if scores else []
@@ -269,7 +271,7 @@ class Trainer:
         write_results(folder.path, results, self.problem.data)
         lane.fed.after_round(self.round)
         if "rates" in results:
-            write_capacities(folder.path, lane.fed, lane.method, lane.state)
+            write_capacities(folder.path, lane.fed, lane.method, lane.state, self._personal)
         save_models(folder.models, lane.fed, lane.method, lane.state)
 
 

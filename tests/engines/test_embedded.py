@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedkin.engines import Embedded, Strategy
-from fedkin.engines.strategy import candidates, named
+from fedkin.engines import Embedded, Strategy, embedded
+from fedkin.engines.strategy import candidates, named, without_gradients
 from fedkin.errors import FedkinError
+from fedkin.evaluation import score_model
 from fedkin.federation import Federation
+from fedkin.kernels import Kernel
 from fedkin.kernels.compiled import compiler_at_hand
 from fedkin.methods import FedAvg, Local
 from fedkin.models import build
@@ -60,6 +62,35 @@ def test_choosing_leaves_no_trace_in_memory_or_accounts() -> None:
 
 def test_convolutions_are_offered_one_client_per_core() -> None:
     assert Strategy("native", 1, 2) in candidates(problem("cnn:2,3,8"), 6, 2)
+
+
+def test_a_compiler_that_is_stopped_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = problem()
+    tried, kernel = [], p.kernel
+
+    def broken(name: str) -> Kernel:
+        tried.append(name)
+        if name == "compiled":
+            raise RuntimeError("the compiler was killed")
+        return kernel(name)
+
+    monkeypatch.setattr(embedded, "compiler_at_hand", lambda: True)
+    monkeypatch.setattr(embedded, "WORTH_COMPILING", 0.0)
+    monkeypatch.setattr(p, "kernel", broken)
+    engine = Embedded(p, "auto", threads=1)
+    run(FedAvg(lr=0.1), Federation(p, engine), 1)
+    assert "compiled" in tried
+    assert engine.chosen in candidates(p, 6, 1)
+
+
+def test_models_with_convolutions_are_judged_on_all_cores_with_the_same_scores() -> None:
+    p = Problem(build("resnet18:2", (3, 8, 8), 3), blobs(clients=6, dimension=192, shape=(3, 8, 8)))
+    assert without_gradients(p, 6, 2) == Strategy("autograd", 1, 2)
+    scores = [
+        score_model(Federation(p, Embedded(p, "auto", threads=threads)), p.initial[0]).loss
+        for threads in (1, 2)
+    ]
+    assert torch.equal(*scores)
 
 
 @pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler here")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkin.client import Client
-from fedkin.engines.strategy import Strategy, candidates, named
+from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
 from fedkin.federation import Ask, Block
 from fedkin.kernels import Kernel
 from fedkin.kernels.compiled import compiler_at_hand
@@ -72,8 +72,9 @@ class Embedded:
             self.chosen = self._fastest(ask)
         if self.chosen is not None:
             yield from self._run(ask, self.chosen)
-        else:  # a request without gradients tells nothing about speed
-            yield from self._run(ask, self._candidates(len(ask.at))[0])
+        else:
+            quick = without_gradients(self.problem, len(ask.at), self.threads)
+            yield from self._run(ask, replace(quick, block=self._block_size or quick.block))
 
     def choices(self) -> list[dict[str, Any]]:
         """What was chosen so far, for each form of the problem."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -75,6 +75,12 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
         larger = block_sizes(problem, clients)[-2:]
         found += [Strategy("vmap", size, 1, threads) for size in larger]
     return found
+
+
+def without_gradients(problem: Problem, clients: int, threads: int) -> Strategy:
+    """For requests that tell nothing about speed, such as judging models, before one is chosen."""
+    first = candidates(problem, clients, 1)[0]
+    return replace(first, workers=threads) if has_convolutions(problem) else first
 
 
 def named(name: str, problem: Problem, clients: int, threads: int, block: int | None) -> Strategy:

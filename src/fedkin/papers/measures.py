@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import nan
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from fedkin.config import read_config
-from fedkin.evaluation import score_pooled
+from fedkin.evaluation import Pooled, score_pooled
+from fedkin.problem import Problem
 from fedkin.results.groups import Records
 from fedkin.results.inputs import LABELS
 from fedkin.tensors import read_tensors
@@ -126,31 +128,34 @@ BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_
 
 
 def pooled(name: str, title: str, form: str = ".4f") -> Measure:
-    """A score of the global model on clients' pooled examples; see `pooled_scores`."""
-    return Measure(name, title, lambda run: pooled_scores(run.path)[name], form, once=True)
+    """A score of the global model on clients' pooled examples: one of POOLED."""
+    return Measure(name, title, lambda run: POOLED[name](run.path), form, once=True)
 
 
 @lru_cache(maxsize=64)
-def pooled_scores(path: Path) -> Mapping[str, float]:
-    """Scores of a finished run's global model, on at most so many train and test examples.
+def _pooled_on(part: str, path: Path) -> Pooled:
+    problem, model = _global_model(path)
+    return score_pooled(problem, model, part, MOST_EXAMPLES)
 
-    Gaps are test minus train loss, and train minus test accuracy in points. Batch norms are
-    settled to training examples of all clients.
-    """
+
+@lru_cache(maxsize=1)
+def _global_model(path: Path) -> tuple[Problem, Tensor]:
     config = read_config(path / "config.toml")
     problem = config.make_problem(config.make_data())
     named = read_tensors(path / GLOBAL)
-    model = problem.layout.join({name: value[None] for name, value in named.items()})[0]
-    test = score_pooled(problem, model, "test", MOST_EXAMPLES)
-    train = score_pooled(problem, model, "train", MOST_EXAMPLES)
-    return {
-        "test_loss": test.loss,
-        "test_accuracy": 100 * test.accuracy,
-        "train_loss": train.loss,
-        "train_accuracy": 100 * train.accuracy,
-        "loss_gap": test.loss - train.loss,
-        "accuracy_gap": 100 * (train.accuracy - test.accuracy),
-    }
+    return problem, problem.layout.join({name: value[None] for name, value in named.items()})[0]
+
+
+_on_test, _on_train = partial(_pooled_on, "test"), partial(_pooled_on, "train")
+
+# by name: of a finished run's folder, accuracies in points, on at most so many examples
+POOLED: Mapping[str, Callable[[Path], float]] = {
+    "test_loss": lambda path: _on_test(path).loss,
+    "test_accuracy": lambda path: 100 * _on_test(path).accuracy,
+    "train_loss": lambda path: _on_train(path).loss,
+    "loss_gap": lambda path: _on_test(path).loss - _on_train(path).loss,
+    "accuracy_gap": lambda path: 100 * (_on_train(path).accuracy - _on_test(path).accuracy),
+}
 
 
 # who learns from whom ---------------------------------------------------------------------

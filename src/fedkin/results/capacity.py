@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedkin.errors import FedkinError
-from fedkin.evaluation import score
+from fedkin.evaluation import Scores, score
 from fedkin.federation import Federation
 from fedkin.kernels import make_kernel
 from fedkin.methods import Method, State
@@ -30,9 +30,11 @@ COSTS = (
 )  # fmt: skip
 
 
-def write_capacities(folder: Path, fed: Federation, method: Method, state: State) -> None:
+def write_capacities(
+    folder: Path, fed: Federation, method: Method, state: State, test: Scores | None = None
+) -> None:
     """What every rate gets and what it costs, as a table and as a picture; see both parts of it."""
-    scores = accuracy_by_rate(fed, method, state)
+    scores = accuracy_by_rate(fed, method, state, test)
     costs = cost_by_rate(fed.problem, scores["rate"], local_steps=1)
     costs = costs.drop(columns="bytes").rename(
         columns={"flops": "step_flops", "seconds": "step_seconds", "peak_bytes": "step_peak_bytes"}
@@ -42,18 +44,21 @@ def write_capacities(folder: Path, fed: Federation, method: Method, state: State
     draw_accuracy_against_bytes(table, folder / PICTURE)
 
 
-def accuracy_by_rate(fed: Federation, method: Method, state: State) -> pd.DataFrame:
+def accuracy_by_rate(
+    fed: Federation, method: Method, state: State, test: Scores | None = None
+) -> pd.DataFrame:
     """One row per rate: its clients, their personal models' scores and their traffic.
 
     Scores are means over clients, each on its own data; a gap is train minus test
     accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways; where
     rates are redrawn, of all the sizes that clients who keep a model of this rate have had.
+    `test` are the models' scores on test data, where they are known already.
     """
     results = method.results(state)
     if "rates" not in results:
         raise FedkinError(f"method '{method.name}' gives all clients the same model: no rates")
     asked = method.personal(fed, state)
-    test, train = score(fed, asked, "test"), score(fed, asked, "train")
+    test, train = test or score(fed, asked, "test"), score(fed, asked, "train")
     table = pd.DataFrame(
         {
             "rate": results["rates"][:, 0].tolist(),
