@@ -55,10 +55,21 @@ def test_seeds_that_only_one_has_do_not_count():
     assert found.parts[0].found.count == 3
 
 
-def test_seeds_that_diverged_do_not_count():
-    found = a_over_b(a=[11.1, 21.0, nan], b=[10.0, 20.0, 30.0])
-    assert found.parts[0].found.count == 2
-    assert a_over_b(a=[nan, nan], b=[1.0, 2.0]).verdict is Verdict.OPEN
+def test_a_line_that_diverged_with_some_seeds_cannot_be_ahead():
+    found = a_over_b(a=[11.1, 21.0, 31.0, nan], b=[10.0, 20.0, 30.0, 40.0])
+    assert found.verdict is Verdict.OPEN
+    assert (found.parts[0].found.count, found.parts[0].diverged) == (3, 1)
+    assert a_over_b(a=[11.1, 21.0, 31.0], b=[10.0, 20.0, 30.0]).verdict is Verdict.HOLDS
+
+
+def test_a_line_that_diverged_with_every_seed_is_not_ahead():
+    assert a_over_b(a=[nan, nan], b=[1.0, 2.0]).verdict is Verdict.FAILS
+    assert a_over_b(a=[nan], b=[1.0]).verdict is Verdict.OPEN
+
+
+def test_seeds_in_which_the_other_line_diverged_do_not_count():
+    found = a_over_b(a=[11.1, 21.0, 31.0, 9.0], b=[10.0, 20.0, 30.0, nan])
+    assert (found.verdict, found.parts[0].found.count) == (Verdict.HOLDS, 3)
 
 
 def test_a_claim_fails_by_one_part_but_only_with_room_for_their_number():

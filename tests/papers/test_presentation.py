@@ -77,6 +77,12 @@ def test_diverged_seeds_are_told():
     nan = float("nan")
     assert interval({0: nan, 1: nan}, ".2f") == "diverged"
     assert interval({0: 1.0, 1: nan}, ".2f") == "1.00 (1 of 2 diverged)"
+    found = {"FedAvg": {0: 2.0, 1: 2.1, 2: nan}, "pFedKM K=2": {0: 1.0, 1: 1.0, 2: 1.0}}
+    values = {("digits", line, "accuracy"): numbers for line, numbers in found.items()}
+    outcome = made(values=values, seeds={"digits": 3})
+    text = as_text(outcome, verdicts(outcome))
+    assert f"**{Verdict.OPEN}**" in text
+    assert "(1 more diverged)" in text
 
 
 def test_an_outcome_is_written_as_text_tables_page_and_figures(tmp_path):

@@ -3,8 +3,9 @@
 A claim has parts, each a number per seed (a difference or ratio of two lines, or a line's own
 value) and bounds for its mean. The claim holds when all parts' 95 % intervals lie within
 their bounds. It does not hold when some part's interval lies outside; since any one of them
-suffices, these intervals are widened for their number (Bonferroni). Otherwise the seeds do
-not tell.
+suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when
+the line it speaks of diverged with every seed, two at least; where it diverged with some, it
+cannot hold. Otherwise the seeds do not tell.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class Part:
         return [value for value in found if not isnan(value)]
 
 
+    def diverged(self, values: Values) -> list[bool]:
+        """For each seed, whether the line that is spoken of diverged."""
+        return [isnan(value) for value in values[self.first.key].values()]
+
+
 @dataclass(frozen=True)
 class Claim:
     """A sentence, its parts, and what is to be said where it does not hold here.
@@ -80,9 +86,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class JudgedPart:
+    """A part, its number over seeds, its verdict, and with how many seeds its line diverged."""
+
     part: Part
     found: Estimate | None
     verdict: Verdict
+    diverged: int
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,9 @@ def judge(claim: Claim, values: Values) -> Judged | None:
     """The verdict on a claim; None where nothing it is about was run."""
     numbers = [(part, part.differences(values)) for part in claim.parts]
     known = [(part, found) for part, found in numbers if found is not None]
-    parts = tuple(_judge_part(part, found, len(known)) for part, found in known)
+    parts = tuple(
+        _judge_part(part, found, len(known), part.diverged(values)) for part, found in known
+    )
     if not parts:
         return None
     verdicts = {part.verdict for part in parts}
@@ -107,18 +118,22 @@ def judge(claim: Claim, values: Values) -> Judged | None:
     return Judged(claim, Verdict.OPEN if Verdict.OPEN in verdicts else Verdict.HOLDS, parts)
 
 
-def _judge_part(part: Part, numbers: Sequence[float], parts: int) -> JudgedPart:
+def _judge_part(
+    part: Part, numbers: Sequence[float], parts: int, diverged: Sequence[bool]
+) -> JudgedPart:
     found = estimate(numbers)
     wide = estimate(numbers, 1 - LEVEL / parts)
     verdict = Verdict.OPEN
     if found and wide and found.low is not None and found.high is not None:
         assert wide.low is not None
         assert wide.high is not None
-        if part.low < found.low and found.high < part.high:
+        if part.low < found.low and found.high < part.high and not any(diverged):
             verdict = Verdict.HOLDS
         elif wide.high < part.low or wide.low > part.high:
             verdict = Verdict.FAILS
-    return JudgedPart(part, found, verdict)
+    if len(diverged) > 1 and all(diverged):
+        verdict = Verdict.FAILS
+    return JudgedPart(part, found, verdict, sum(diverged))
 
 
 # the usual claims -----------------------------------------------------------------------

@@ -23,7 +23,8 @@ TEXT, REPORT, FIGURES = "result.md", "report.html", "figures"
 HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
     "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
-    "(widened for their number) lies elsewhere; otherwise more seeds are needed to tell."
+    "(widened for their number) lies elsewhere, or the line it speaks of diverged with every seed; "
+    "otherwise more seeds are needed to tell."
 )
 
 
@@ -202,7 +203,9 @@ def part_words(judged: JudgedPart, outcome: Outcome) -> str:
     if len(panels) == 1 and len(outcome.panels) > 1:
         what += f" in {_title(outcome, part.first.panel)}"
     form = ".3g" if part.ratio else outcome.item.measure(part.first.measure).form
-    return f"{what}: {_shown(found, form, bool(part.second) and not part.ratio)}"
+    shown = _shown(found, form, bool(part.second) and not part.ratio)
+    lost = f" ({judged.diverged} more diverged)" if found and judged.diverged else ""
+    return f"{what}: {shown}{lost}"
 
 
 def _title(outcome: Outcome, name: str) -> str:
