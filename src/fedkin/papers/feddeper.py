@@ -118,8 +118,8 @@ STALE = (
     "91.88 % were reached we do not know."
 )
 PLATEAU = (
-    "At small scale FedDeper* has taken half as many steps in 60 rounds of the narrow CNN, when all "
-    "are still rising. After the paper's 500 rounds of setting (a), one seed, FedDeper is level "
+    "At small scale FedDeper* has taken half as many steps in 60 rounds of the narrow CNN, when "
+    "all are still rising. After the paper's 500 rounds of setting (a), one seed, FedDeper is level "
     "with SCAFFOLD and 6 points above FedAvg."
 )
 TABLE_1 = Item(
