@@ -119,8 +119,8 @@ STALE = (
 )
 PLATEAU = (
     "At small scale FedDeper* has taken half as many steps in 60 rounds of the narrow CNN, when "
-    "all are still rising. After the paper's 500 rounds of setting (a), one seed, FedDeper is level "
-    "with SCAFFOLD and 6 points above FedAvg."
+    "all are still rising. After the paper's 500 rounds of setting (a), one seed, FedDeper is "
+    "level with SCAFFOLD and 6 points above FedAvg."
 )
 TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
