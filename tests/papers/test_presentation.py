@@ -11,7 +11,7 @@ from fedkin.papers.claims import Verdict, above
 from fedkin.papers.figures import Against, Maps, Shown
 from fedkin.papers.item import Line
 from fedkin.papers.outcome import Outcome
-from fedkin.papers.presentation import as_text, interval, present, verdicts
+from fedkin.papers.presentation import as_text, discussions, interval, present, verdicts
 from tests.papers.helpers import LINES, item, panel
 from tests.papers.test_execution import WRITERS, go
 
@@ -55,13 +55,22 @@ def test_what_is_smaller_than_in_the_paper_and_which_claims_are_ours_is_told(tmp
     assert "Smaller than in the paper" not in at_paper
 
 
+WRONG = above("pFedKM is better.", "pFedKM K=2", ["FedAvg"], "accuracy", ["digits"], "Why not.")
+
+
 def test_claims_that_do_not_hold_are_discussed():
-    wrong = above("pFedKM is better.", "pFedKM K=2", ["FedAvg"], "accuracy", ["digits"], "Why not.")
-    silent = replace(wrong, discussion="")
-    text = as_text(made(item(claims=(wrong, silent))), verdicts(made(item(claims=(wrong, silent)))))
+    outcome = made(item(claims=(WRONG, replace(WRONG, discussion=""))))
+    text = as_text(outcome, verdicts(outcome))
     assert "**does not hold**: pFedKM is better." in text
     assert "Why not." in text
     assert "Not discussed yet." in text
+
+
+def test_what_is_said_of_two_claims_is_said_once():
+    claims = [replace(WRONG, discussion=words) for words in ("Both.\nOne.", "Both.\nTwo.", "One.")]
+    outcome = made(item(claims=tuple(claims)))
+    found = discussions(verdicts(outcome))
+    assert found == [["Both.", "One."], ["Two."], ["As said above."]]
 
 
 def test_a_single_seed_has_no_interval_and_tells_nothing():

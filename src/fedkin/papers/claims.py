@@ -76,7 +76,7 @@ class Part:
 class Claim:
     """A sentence, its parts, and what is to be said where it does not hold here.
 
-    `discussion` is kept here so that pages made anew still have it.
+    `discussion` is kept here so that pages made anew still have it; a line is a paragraph.
     """
 
     text: str

@@ -126,10 +126,10 @@ TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
     (
         above("FedDeper is above FedAvg and FedProx.", DEPER, (AVG, PROX), "accuracy", NAMES,
-              f"{EVERYBODY} {STALE} {PLATEAU}"),
+              f"{EVERYBODY}\n{STALE}\n{PLATEAU}"),
         above("FedDeper with half the local steps (as many gradients as the others) is above "
               "FedAvg and FedProx too.", HALF, (AVG, PROX), "accuracy", NAMES,
-              f"{EVERYBODY} {PLATEAU}"),
+              f"{EVERYBODY}\n{PLATEAU}"),
         above("FedProx with mu=1 is below FedAvg.", AVG, (PROX,), "accuracy", NAMES),
         above("With the CNN, FedDeper is above SCAFFOLD.", DEPER, (SCAFFOLD,), "accuracy", CNN,
               PLATEAU),
@@ -137,7 +137,7 @@ TABLE_1 = Item(
             "With the MLP, FedDeper and SCAFFOLD are within 2.1 points of each other.",
             tuple(Part(Term(p, DEPER, "accuracy"), Term(p, SCAFFOLD, "accuracy"), -2.1, 2.1)
                   for p in MLP),
-            f"{EVERYBODY} {STALE}",
+            f"{EVERYBODY}\n{STALE}",
         ),
         above("With the CNN and 100 clients, SCAFFOLD falls below FedAvg on MNIST (printed "
               "67-70 % against 90-91 %).", AVG, (SCAFFOLD,), "accuracy",

@@ -229,13 +229,26 @@ def as_text(outcome: Outcome, judged: Sequence[Judged], level: int = 2) -> str:
     for note in notes(outcome):
         lines += [note, ""]
     lines += [*markdown_table(result_rows(outcome)), ""]
-    for found in judged:
+    for found, words in zip(judged, discussions(judged), strict=True):
         lines.append(f"- **{found.verdict}**: {claim_words(found, outcome)}")
-        if found.verdict is not Verdict.HOLDS and found.claim.discussion:
-            lines.append(f"  - {found.claim.discussion}")
-        elif found.verdict is Verdict.FAILS:
-            lines.append("  - Not discussed yet.")
+        lines += [f"  - {paragraph}" for paragraph in words]
     return "\n".join(lines) + "\n"
+
+
+def discussions(judged: Iterable[Judged]) -> list[list[str]]:
+    """What is to be said of claims that do not hold, or may not: each paragraph once."""
+    told: set[str] = set()
+    found = []
+    for one in judged:
+        words = [] if one.verdict is Verdict.HOLDS else one.claim.discussion.splitlines()
+        new = [paragraph for paragraph in words if paragraph not in told]
+        told.update(new)
+        if words and not new:
+            new = ["As said above."]
+        elif one.verdict is Verdict.FAILS and not words:
+            new = ["Not discussed yet."]
+        found.append(new)
+    return found
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -269,10 +282,9 @@ def as_page(outcome: Outcome, judged: Sequence[Judged], drawn: Sequence[Drawing]
     sections.append(html.section("Numbers", html.card(numbers)))
     if drawn:
         sections.append(html.section("Figures", html.figures(drawn)))
-    discussed = [(f.claim.text, f.claim.discussion) for f in judged
-                 if f.verdict is not Verdict.HOLDS and f.claim.discussion]  # fmt: skip
-    if discussed:
-        parts = [html.paragraph(f"{text} {words}") for text, words in discussed]
-        sections.append(html.section("Discussion", *parts))
+    told = [html.paragraph(" ".join([found.claim.text, *words]))
+            for found, words in zip(judged, discussions(judged), strict=True) if words]  # fmt: skip
+    if told:
+        sections.append(html.section("Discussion", *told))
     made = f"Made by fedkin reproduce. Every figure as PNG, SVG and csv: {FIGURES}/"
     return html.page(title, facts(outcome), sections, made)
