@@ -62,8 +62,11 @@ def test_a_line_that_diverged_with_some_seeds_cannot_be_ahead():
     assert a_over_b(a=[11.1, 21.0, 31.0], b=[10.0, 20.0, 30.0]).verdict is Verdict.HOLDS
 
 
-def test_a_line_that_diverged_with_every_seed_is_not_ahead():
+def test_a_line_that_diverged_twice_and_is_ahead_with_no_seed_is_not_ahead():
     assert a_over_b(a=[nan, nan], b=[1.0, 2.0]).verdict is Verdict.FAILS
+    assert a_over_b(a=[nan, nan, 0.5], b=[1.0, 2.0, 3.0]).verdict is Verdict.FAILS
+    assert a_over_b(a=[nan, nan, 4.0], b=[1.0, 2.0, 3.0]).verdict is Verdict.OPEN
+    assert a_over_b(a=[nan, 0.5], b=[1.0, 2.0]).verdict is Verdict.OPEN
     assert a_over_b(a=[nan], b=[1.0]).verdict is Verdict.OPEN
 
 

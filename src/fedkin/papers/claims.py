@@ -4,8 +4,8 @@ A claim has parts, each a number per seed (a difference or ratio of two lines, o
 value) and bounds for its mean. The claim holds when all parts' 95 % intervals lie within
 their bounds. It does not hold when some part's interval lies outside; since any one of them
 suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when
-the line it speaks of diverged with every seed, two at least; where it diverged with some, it
-cannot hold. Otherwise the seeds do not tell.
+the line it speaks of diverged with two seeds at least and the others are not as said either;
+where it diverged at all, it cannot hold. Otherwise the seeds do not tell.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _judge_part(
             verdict = Verdict.HOLDS
         elif wide.high < part.low or wide.low > part.high:
             verdict = Verdict.FAILS
-    if len(diverged) > 1 and all(diverged):
+    if sum(diverged) > 1 and not any(part.low < number < part.high for number in numbers):
         verdict = Verdict.FAILS
     return JudgedPart(part, found, verdict, sum(diverged))
 

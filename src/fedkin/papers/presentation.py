@@ -23,8 +23,8 @@ TEXT, REPORT, FIGURES = "result.md", "report.html", "figures"
 HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
     "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
-    "(widened for their number) lies elsewhere, or the line it speaks of diverged with every seed; "
-    "otherwise more seeds are needed to tell."
+    "(widened for their number) lies elsewhere, or the line it speaks of diverged with two "
+    "seeds or more and is as said with none; otherwise more seeds are needed to tell."
 )
 
 
