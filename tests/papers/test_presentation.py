@@ -1,6 +1,7 @@
 """Outcomes as text, csv, page and figures; and the page of all of them."""
 
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -155,6 +156,9 @@ def test_the_page_of_all_items_is_made_from_what_was_run(tmp_path, monkeypatch):
     assert len(collection.write_page(page, tmp_path / "runs")) == 1
     text = page.read_text()
     assert "| paper, table 7 " in text
+    told = sum(line.startswith("- **") for line in text.splitlines())
+    (in_all,) = (line for line in text.splitlines() if line.startswith("Claims in all"))
+    assert sum(map(int, re.findall(r": (\d+)", in_all))) == told > 0
     assert "- paper, table 8: the writers are needed" in text
     shown = sorted((page.parent / "reproduction").iterdir())
     assert [f"(reproduction/{path.name})" in text for path in shown] == [True, True]

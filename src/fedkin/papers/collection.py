@@ -77,7 +77,8 @@ def write_page(page: Path, out: Path) -> list[Outcome]:
         "paper's own sizes; `fedkin reproduce --list` names them all. What was not run again when "
         "the page was last written stands as it was, with the settings it had.", "",
         HOW, "", *markdown_table([section.row for section in told] or [{"item": NOTHING}]),
-        "", *_missing({section.key[:2] for section in told}),
+        "", *_in_all([section.row for section in told]),
+        *_missing({section.key[:2] for section in told}),
         *(section.text for section in told),
     ]  # fmt: skip
     text = "\n".join(lines)
@@ -124,6 +125,12 @@ def read_sections(page: Path) -> list[Section]:
             own, text = dict(zip(cells[0], row, strict=True)), part.rstrip("\n") + "\n"
             found.append(Section((title[1], title[2], title[3]), own, text))
     return found
+
+
+def _in_all(rows: Collection[Mapping[str, str]]) -> list[str]:
+    counts = {v: sum(int(row[str(v)] or 0) for row in rows) for v in Verdict}
+    told = [f"{verdict}: {count}" for verdict, count in counts.items()]
+    return [f"Claims in all, at both scales: {'; '.join(told)}.", ""] if rows else []
 
 
 def _missing(known: Collection[tuple[str, str]]) -> list[str]:
