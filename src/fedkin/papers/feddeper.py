@@ -158,7 +158,7 @@ FIGURES_4_6 = Item(
     "figure", "4-6", "training loss against rounds", COLUMNS, (TRAIN_LOSS,),
     (
         below("FedDeper's training loss ends below FedAvg's and FedProx's.", DEPER, (AVG, PROX),
-              "train_loss", NAMES),
+              "train_loss", NAMES, f"{EVERYBODY}\n{STALE}"),
     ),
     (Curves("global_train_loss", "training loss of the global model", log=True),),
     f"{OPEN} {FEWER} The loss is the mean over clients of the global model's loss on their "
@@ -177,6 +177,7 @@ FIGURE_7 = Item(
             "FedDeper's personal models are better on their clients' own test data than its "
             "global model.",
             tuple(Part(Term(p, DEPER, "personal"), Term(p, DEPER, "global"), 0.0) for p in NAMES),
+            STALE,
         ),
     ),
     (Curves("personal_accuracy", "personal accuracy"), Curves("global_accuracy", "global model's")),
