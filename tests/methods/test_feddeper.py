@@ -1,9 +1,10 @@
 """FedDeper against rounds by hand, and FedAvg."""
 
+import pytest
 import torch
 
 from fedkin.methods import FedAvg, FedDeper
-from tests.helpers import federation, least_squares, personal_models, quadratic, run
+from tests.helpers import federation, further, least_squares, personal_models, quadratic, run
 from tests.methods.truth import GRADIENTS, ROUNDING, XS, YS, column
 
 
@@ -60,3 +61,23 @@ def test_clients_that_are_not_sampled_keep_their_model():
     after = fed.engine.memory.read("v", torch.arange(4), fed.problem.initial)
     assert torch.equal(before[out], after[out])
     assert not torch.equal(before, after)
+
+
+@pytest.mark.parametrize("rho", [0.005, 0.02])
+def test_what_x_has_moved_away_from_personal_models_grows_as_the_docstring_says(rho):
+    # as good as no gradients, one of ten clients in a round
+    method = FedDeper(lr=1e-12, local_steps=5, rho=rho)
+    fed = federation(least_squares(clients=10), fraction=0.1)
+    state = run(method, fed, 1)
+    state.x = state.x + 1
+
+    def away():
+        return (state.x - personal_models(method, fed, state)).abs().mean()
+
+    further(method, fed, state, 100)
+    before = away()
+    further(method, fed, state, 200)
+    seen = (away() / before) ** (1 / 20)
+    reckoned = (1 - method.lam) * (1 + 5 * rho) + 9 * 5 * rho
+    assert (seen > 1) == (reckoned > 1)
+    torch.testing.assert_close(float(seen), reckoned, rtol=0.2, atol=0)

@@ -26,7 +26,9 @@ class FedDeper(FedAvg):
     v_i <- (1-lam)*v_i + lam*y and x <- x + mean_S(y - x). The client keeps v_i (at first
     the initial model), its personal model. `half` takes half the steps (rounded up), for a
     gradient count equal to that of other methods: FedDeper*. rho is of the order of lr, lam
-    lies in [1/2, 1]. Lost clients are left out of the mean and keep their v_i.
+    lies in [1/2, 1]. With m of n clients in a round, and gradients left aside, x - v_i grows from
+    one turn of a client to the next by about (1-lam)*(1 + rho*K) + (n/m - 1)*rho*K: keep that
+    below one. Lost clients are left out of the mean and keep their v_i.
     """
 
     rho: NotNegative = 0.01
