@@ -124,6 +124,11 @@ PLATEAU = (
     "all are still rising. After the paper's 500 rounds of setting (a), one seed, FedDeper is "
     "level with SCAFFOLD and 6 points above FedAvg."
 )
+NO_FALL = (
+    "Here SCAFFOLD is above FedAvg, as it is in all other columns. Nothing in the printed "
+    "algorithm makes it fall with the CNN and 100 clients, so we take it for a matter of the "
+    "paper's code or setting. At paper scale these two columns were not run."
+)
 TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
     (
@@ -143,7 +148,7 @@ TABLE_1 = Item(
         ),
         above("With the CNN and 100 clients, SCAFFOLD falls below FedAvg on MNIST (printed "
               "67-70 % against 90-91 %).", AVG, (SCAFFOLD,), "accuracy",
-              ["mnist-cnn-b-m5", "mnist-cnn-b-m10"], PLATEAU),
+              ["mnist-cnn-b-m5", "mnist-cnn-b-m10"], NO_FALL),
     ),
     (Bars("accuracy"),),
     f"{OPEN} {FEWER} {JUDGED}",
