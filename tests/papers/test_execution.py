@@ -118,9 +118,13 @@ def test_what_is_read_off_models_is_written_down_before_they_are_dropped(tmp_pat
 def test_a_line_that_diverges_is_told_and_does_not_stop_the_others(tmp_path):
     lines = (*LINES, Line("wild", "fedavg", {"lr": 1e6}))
     steep = RUN | {"model": {"name": "linear", "l2": 1.0}}
-    _, found = go(item(panel(lines=lines, run=steep)), tmp_path)
+    told, found = go(item(panel(lines=lines, run=steep)), tmp_path)
     assert all(value != value for value in found.values["digits", "wild", "accuracy"].values())
     assert found.values["digits", "FedAvg", "accuracy"][0] > 0
+    again, same = go(item(panel(lines=lines, run=steep)), tmp_path)
+    assert told
+    assert not again  # what diverged is not run again either
+    assert all(value != value for value in same.values["digits", "wild", "accuracy"].values())
 
 
 def test_what_is_stopped_goes_on(tmp_path):

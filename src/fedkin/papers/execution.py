@@ -26,8 +26,8 @@ from fedkin.tensors import write_text
 from fedkin.workers import execute_in_processes
 
 Describe = Callable[[RunConfig, ClientData], str]
-# in a run's folder: what was read off its models
-NOTES = "measures.json"
+# in a run's folder: what was read off its models, and that its training diverged
+NOTES, DIVERGED = "measures.json", "diverged.txt"
 
 
 class MissingDataError(FedkinError):
@@ -174,9 +174,12 @@ def _run_panel(
     job: Job, panel: Panel, entries: list[Entry], describe: Describe,
     on_round: Callable[[str], None], stop: threading.Event, jobs: int,
 ) -> set[Path]:  # fmt: skip
-    """The folders of runs that diverged."""
+    """The folders of runs that diverged; those that did before are not run again."""
+    folders = [entry.folder(job.parent) for entry in entries]
+    diverged = {folder for folder in folders if (folder / DIVERGED).exists()}
+    entries = [entry for entry in entries if entry.folder(job.parent) not in diverged]
     groups = [[entry] for entry in entries] if panel.alone else [entries]
-    start, diverged = time.perf_counter(), set()
+    start = time.perf_counter()
     for group in groups:
         if jobs > 1 and not panel.alone:
             found = execute_in_processes(group, job.parent, on_round, stop, jobs)
@@ -185,6 +188,7 @@ def _run_panel(
         for place, error in found.items():
             if not isinstance(error, DivergedError):
                 raise error
+            write_text(Path(place) / DIVERGED, f"{error}\n")
             diverged.add(Path(place))
         if stop.is_set():
             break
