@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from fedkin.comparison import DONE
+from fedkin.comparison import DONE, Entry
+from fedkin.config import make_config
+from fedkin.workers import shares
 
 SMALL = ("--seeds", "2", "--num-clients", "5", "--data", "digits", "--eval-every", "5")
 
@@ -71,6 +74,34 @@ def test_in_processes_of_their_own_methods_end_alike(tmp_path: Path) -> None:
     assert results(tmp_path / "two") == results(tmp_path / "one") != {}
 
 
+def test_runs_of_one_method_are_dealt_to_processes_and_end_alike(tmp_path: Path) -> None:
+    words = ("fedavg", "--rounds", "5", "--sweep", "lr=0.1,0.2", "--strategy", "native:5:1x1")
+    for folder, more in (("one", ()), ("three", ("--jobs", "3"))):
+        process = start(tmp_path / folder, *words, *more)
+        _, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+    tables = sorted((tmp_path / "one").glob("*/seed-*/metrics.csv"))
+    assert len(tables) == 4
+    for path in tables:  # in other company the last digits may differ
+        other = tmp_path / "three" / path.relative_to(tmp_path / "one")
+        pd.testing.assert_frame_equal(pd.read_csv(path), pd.read_csv(other), rtol=1e-4)
+
+
+def test_there_are_no_more_shares_than_runs_and_none_without_need() -> None:
+    def entries(*counts: int) -> list[Entry]:
+        configs = [make_config({"method": method}) for method in ("local", "fedavg", "ditto")]
+        return [Entry(c.method, seed, c) for c, n in zip(configs, counts, strict=False)
+                for seed in range(n)]  # fmt: skip
+
+    def sizes(found: dict[str, list[Entry]]) -> dict[str, int]:
+        return {name: len(share) for name, share in found.items()}
+
+    assert sizes(shares(entries(4, 4, 4), 2)) == {"local": 4, "fedavg": 4, "ditto": 4}
+    assert sizes(shares(entries(3), 2)) == {"local, part 1 of 2": 2, "local, part 2 of 2": 1}
+    assert sizes(shares(entries(1), 4)) == {"local": 1}
+    assert shares([], 2) == {}
+
+
 def test_a_method_that_diverges_is_told_and_the_others_end(tmp_path: Path) -> None:
     words = ("fedavg", "local", "--rounds", "3", "--lr", "1e30", "--jobs", "2")
     process = start(tmp_path / "c", *words)
@@ -95,16 +126,19 @@ def test_ctrl_c_stops_workers_politely_and_the_rest_is_resumed(tmp_path: Path) -
 def test_no_process_outlives_one_that_is_killed(tmp_path: Path, whom: str) -> None:
     process = start(tmp_path / "c", "fedavg", "--rounds", "100000", "--jobs", "2")
     begun(tmp_path / "c", process)
-    (worker,) = children(process.pid)
+    workers = children(process.pid)
+    assert len(workers) == 2  # one for each seed
     if whom == "master":
         process.kill()
     else:
-        os.kill(worker, signal.SIGKILL)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
     out, _ = process.communicate(timeout=60)
     if whom == "worker":
         assert process.returncode == 2
-        assert "the process with the runs of fedavg ended early (code -9)" in " ".join(out.split())
+        told = "the process with the runs of fedavg, part 1 of 2 ended early (code -9)"
+        assert told in " ".join(out.split())
     deadline = time.monotonic() + 20
-    while alive(worker):
+    while any(map(alive, workers)):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -90,9 +90,9 @@ def compare(
 
     Options after the methods are config keys (see `fedkin run --help`), --seeds N for
     repeats, --sweep KEY=A,B,C for every value of a key, and --out FOLDER. The repeats
-    and sweeps of a method are computed together, and with --jobs 2 two methods at a time
-    in processes of their own (worth it where models are small). `fedkin resume FOLDER`
-    goes on with a comparison that was stopped.
+    and sweeps of a method are computed together, and with --jobs 2 in two processes at a time,
+    each with a method, or with half of its runs (worth it where models are small).
+    `fedkin resume FOLDER` goes on with a comparison that was stopped.
 
     Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
     """

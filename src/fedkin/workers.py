@@ -1,5 +1,7 @@
 """Comparisons in several processes: each method's runs in one of its own, a few at a time.
 
+Where there are more processes than methods, the runs of a method are dealt to several.
+
 What passes between them is text: the plan of the runs goes in as json, rounds done and errors
 come out as lines of json. A worker whose master is gone ends with its next line.
 """
@@ -34,29 +36,28 @@ def execute_in_processes(
     stop: threading.Event,
     jobs: int,
 ) -> dict[str, BaseException]:
-    """As `comparison.execute`, for `jobs` methods at a time."""
-    todo = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
-    left = list(dict.fromkeys(entry.config.method for entry in todo))
+    """As `comparison.execute`, in `jobs` processes at a time."""
+    left = shares([e for e in entries if not (e.folder(parent) / DONE).exists()], jobs)
     said: SimpleQueue[tuple[str, dict[str, Any] | None]] = SimpleQueue()
     working: dict[str, subprocess.Popen[str]] = {}
     errors: dict[str, BaseException] = {}
     try:
         while left or working:
             while left and len(working) < jobs and not stop.is_set():
-                method = left.pop(0)
-                rows = to_rows([e for e in todo if e.config.method == method])
-                working[method] = _start(method, {"parent": str(parent), "rows": rows}, jobs, said)
+                name = next(iter(left))
+                asked = {"parent": str(parent), "rows": to_rows(left.pop(name))}
+                working[name] = _start(name, asked, jobs, said)
             if stop.is_set():
                 left.clear()
                 _signal(working, signal.SIGINT)
             if not working:
                 break
-            method, news = said.get()
+            name, news = said.get()
             if news is None:
-                code = working.pop(method).wait()
+                code = working.pop(name).wait()
                 if code:
-                    errors[str(parent / method)] = FedkinError(
-                        f"the process with the runs of {method} ended early (code {code}); what "
+                    errors[str(parent / name)] = FedkinError(
+                        f"the process with the runs of {name} ended early (code {code}); what "
                         "they had saved is kept, and the rest can be run again"
                     )
                 continue
@@ -70,8 +71,21 @@ def execute_in_processes(
     return errors
 
 
+def shares(entries: Sequence[Entry], jobs: int) -> dict[str, list[Entry]]:
+    """What each process has to do, by name: a method's runs, or every so-manieth of them."""
+    methods = dict.fromkeys(entry.config.method for entry in entries)
+    found = {}
+    for method in methods:
+        own = [entry for entry in entries if entry.config.method == method]
+        parts = min(len(own), -(-jobs // len(methods)))
+        for part in range(parts):
+            name = method if parts == 1 else f"{method}, part {part + 1} of {parts}"
+            found[name] = own[part::parts]
+    return found
+
+
 def _start(
-    method: str, work: Mapping[str, Any], jobs: int, said: SimpleQueue[Any]
+    name: str, work: Mapping[str, Any], jobs: int, said: SimpleQueue[Any]
 ) -> subprocess.Popen[str]:
     threads = max(1, (os.cpu_count() or 1) // jobs)
     worker = subprocess.Popen(
@@ -85,8 +99,8 @@ def _start(
     def listen() -> None:
         assert worker.stdout is not None
         for line in worker.stdout:
-            said.put((method, json.loads(line)))
-        said.put((method, None))
+            said.put((name, json.loads(line)))
+        said.put((name, None))
 
     threading.Thread(target=listen, daemon=True).start()
     return worker

@@ -52,7 +52,7 @@ def reproduce(
     ] = False,
     device: Annotated[str | None, typer.Option(help="where to compute, such as cuda")] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="methods at a time, each in a process of its own")
+        int, typer.Option(min=1, help="processes at a time, each with runs of one method")
     ] = 1,
     out: Out = Path("runs/papers"),
     write: Annotated[

@@ -155,7 +155,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run what is not there yet, read off the measures, drop models that nobody needs.
 
-    With several `jobs` so many methods at a time, but those whose runs are timed.
+    With several `jobs` in so many processes at a time, but those whose runs are timed.
     """
     for panel in job.panels:
         if panel.experiment:
