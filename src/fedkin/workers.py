@@ -28,6 +28,12 @@ from fedkin.errors import DivergedError, FedkinError
 # seconds between two words of a worker about its rounds
 SILENCE = 0.25
 
+# a worker that is stopped while it still imports must not fall over: it is told again
+BEGIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from fedkin.workers import work; work()"
+)
+
 
 def execute_in_processes(
     entries: Sequence[Entry],
@@ -89,7 +95,7 @@ def _start(
 ) -> subprocess.Popen[str]:
     threads = max(1, (os.cpu_count() or 1) // jobs)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "fedkin.workers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", BEGIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip
     assert worker.stdin is not None
@@ -152,7 +158,3 @@ def work() -> None:
         kind = "diverged" if isinstance(error, DivergedError) else "mistake"
         errors[place] = (kind, str(error))
     print(json.dumps({"errors": errors}), flush=True)
-
-
-if __name__ == "__main__":
-    work()
