@@ -14,7 +14,7 @@ from bench.perm import perm
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
 from bench.workloads import WORKLOADS, Workload
-from fedkin.registry import methods
+from fedkin.methods.registry import methods
 
 
 def rounds() -> list[Row]:

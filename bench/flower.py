@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.timing import Row
-from fedkin.flower.processes import free_port
+from fedkin.engines.flower.processes import free_port
 
 TARGET_S = 3.0
 SITES, ROUNDS, INPUTS = ("a", "b", "c"), 20, 784
@@ -69,7 +69,7 @@ def measured(method: str, rounds: int = ROUNDS) -> Row:
 @contextmanager
 def running(folder: Path, name: str, words: list[object]) -> Iterator[subprocess.Popen[bytes]]:
     """A fedkin command in a process of its own, with its output in a file."""
-    command = [sys.executable, "-c", "from fedkin.cli import main; main()", *map(str, words)]
+    command = [sys.executable, "-m", "fedkin", *map(str, words)]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.workloads import WORKLOADS
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
 from fedkin.engines.lockstep import Meeting
-from fedkin.federation import Federation
 from fedkin.methods import FedAvg, Method
 from fedkin.papers.unified import ASCD, ASVRCD, FIGURE_1, L2SGD, LSGD, PFEDME
-from fedkin.problem import Problem
 
 SEEDS = 30
 

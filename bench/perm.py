@@ -12,9 +12,9 @@ import torch
 
 from bench.timing import Row, seconds
 from bench.workloads import WORKLOADS, Workload
-from fedkin import mixing
 from fedkin.methods import Perm
 from fedkin.methods.perm import gradient_at
+from fedkin.methods.shared import mixing
 
 
 def perm() -> list[Row]:

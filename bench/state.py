@@ -58,7 +58,7 @@ def peak_gb() -> float:
 
 
 if __name__ == "__main__":
-    from fedkin.cli import main
+    from fedkin.command.cli import main
 
     try:
         main()

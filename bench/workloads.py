@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import Embedded
-from fedkin.federation import Federation
 from fedkin.methods import FedAvg, Method
-from fedkin.problem import Problem
 
 
 def mlp(*sizes: int) -> nn.Module:

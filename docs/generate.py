@@ -6,7 +6,7 @@ import inspect
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from fedkin.registry import methods
+from fedkin.methods.registry import methods
 
 PAGE = Path(__file__).with_name("methods.md")
 HEAD = """# The methods

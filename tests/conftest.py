@@ -10,8 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
-from tests.command import Fedkin, Said
 from tests.forks import Forks
+from tests.run_command import Fedkin, Said
 
 torch.set_num_threads(1)
 
@@ -29,7 +29,7 @@ def fedkin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Fedkin:
     """The command in this process, in an empty folder."""
-    from fedkin import cli
+    from fedkin.command import cli
 
     here = tmp_path / "here"
     here.mkdir()

@@ -78,7 +78,7 @@ class Forks:
 
 
 def serve() -> None:
-    import fedkin.cli  # noqa: F401  (what every fork needs)
+    import fedkin.command.cli  # noqa: F401  (what every fork needs)
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -99,7 +99,7 @@ def serve() -> None:
 
 def live(request: dict[str, Any]) -> None:
     """The child: the command as a user starts it."""
-    from fedkin.cli import main
+    from fedkin.command.cli import main
 
     code: Any = 1
     try:
@@ -119,7 +119,7 @@ def live(request: dict[str, Any]) -> None:
 
 
 def plan_death(moment: str, count: str) -> None:
-    from fedkin.results import checkpoint
+    from fedkin.runs import checkpoint
 
     left = int(count)
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedkin.core.federation import Federation, parts
+from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import make_engine
-from fedkin.federation import Federation, parts
 from fedkin.methods import Method, State
-from fedkin.problem import Problem
 
 
 def line(dimension: int = 1, start: float = 0.0) -> nn.Module:

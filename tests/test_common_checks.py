@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedkin.core.faults import Faults
+from fedkin.core.problem import Problem
 from fedkin.engines import Wire
-from fedkin.evaluation import score
-from fedkin.faults import Faults
 from fedkin.methods import Method
+from fedkin.methods.registry import get_method, methods
 from fedkin.models import build
-from fedkin.problem import Problem
-from fedkin.registry import get_method, methods
-from fedkin.results.folder import RunFolder
-from fedkin.training import Settings, Trainer
+from fedkin.runs.evaluation import score
+from fedkin.runs.folder import RunFolder
+from fedkin.runs.training import Settings, Trainer
 from tests.helpers import blobs, federation, personal_models, run
 
 SHAPES = {"logistic": (5,), "mlp:8": (5,), "cnn:2,3,8": (1, 8, 8)}

@@ -4,7 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
-from fedkin.registry import get_method
+from fedkin.methods.registry import get_method
 
 ROOT = Path(__file__).parent.parent
 

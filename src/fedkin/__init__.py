@@ -1,16 +1,16 @@
 """Fedkin: one model per client, from data that never leave them."""
 
+from fedkin.core.faults import Faults
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, from_arrays, load
 from fedkin.errors import DivergedError, FedkinError
-from fedkin.faults import Faults
-from fedkin.federation import Federation
 from fedkin.methods import Method, State
-from fedkin.problem import Problem
-from fedkin.registry import get_method, methods, register
-from fedkin.results.run import Run
-from fedkin.results.stored import open_run
-from fedkin.settings import Settings
-from fedkin.training import train
+from fedkin.methods.registry import get_method, methods, register
+from fedkin.runs.run import Run
+from fedkin.runs.settings import Settings
+from fedkin.runs.stored import open_run
+from fedkin.runs.training import train
 
 __version__ = "0.1.0"
 

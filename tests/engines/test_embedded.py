@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedkin.core.federation import Federation
+from fedkin.core.kernels import Kernel
+from fedkin.core.kernels.compiled import compiler_at_hand
+from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, Strategy, embedded
 from fedkin.engines.strategy import candidates, named, without_gradients
 from fedkin.errors import FedkinError
-from fedkin.evaluation import score_model
-from fedkin.federation import Federation
-from fedkin.kernels import Kernel
-from fedkin.kernels.compiled import compiler_at_hand
 from fedkin.methods import FedAvg, Local
 from fedkin.models import build
-from fedkin.problem import Problem
+from fedkin.runs.evaluation import score_model
 from tests.helpers import blobs, run
 
 

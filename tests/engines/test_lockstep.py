@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
 from fedkin.engines.lockstep import Meeting, can_merge
-from fedkin.federation import Federation
 from fedkin.methods import Method
+from fedkin.methods.registry import get_method
 from fedkin.models import build
-from fedkin.problem import Problem
-from fedkin.registry import get_method
 from tests.helpers import blobs, personal_models
 from tests.test_common_checks import every_method, make
 

@@ -3,9 +3,9 @@
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from fedkin.evaluation import score
-from fedkin.faults import Faults
+from fedkin.core.faults import Faults
 from fedkin.methods import IFCA, FedAvg
+from fedkin.runs.evaluation import score
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
 from tests.methods.truth import column, planted, planted_digits
 

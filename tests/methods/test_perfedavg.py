@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import PerFedAvg
-from fedkin.problem import Problem
 from tests.helpers import blobs, federation, least_squares, personal_models, quadratic, run
 from tests.methods.truth import GRADIENTS, XS, YS, column
 

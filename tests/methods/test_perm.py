@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedkin import mixing
+from fedkin.core.problem import Problem
 from fedkin.methods import FedAvg, Local, Perm, PermTwoStage
-from fedkin.problem import Problem
+from fedkin.methods.shared import mixing
 from tests.helpers import (
     blobs,
     federation,

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fedkin.faults import Faults
+from fedkin.core.faults import Faults
+from fedkin.core.problem import Problem
 from fedkin.methods import Perm, PermTwoStage
 from fedkin.models import build
-from fedkin.problem import Problem
-from fedkin.results.folder import RunFolder
-from fedkin.training import Settings, Trainer
+from fedkin.runs.folder import RunFolder
+from fedkin.runs.training import Settings, Trainer
 from tests.engines import test_lockstep as lockstep
 from tests.helpers import blobs, federation, further, least_squares, personal_models, run
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from fedkin.core.problem import Problem
 from fedkin.data import DataConfig, load
-from fedkin.evaluation import score
 from fedkin.methods import (
     FedAvg,
     Local,
@@ -17,7 +17,7 @@ from fedkin.methods import (
     PFedMe,
 )
 from fedkin.models import build
-from fedkin.problem import Problem
+from fedkin.runs.evaluation import score
 from tests.data.conftest import real_data  # noqa: F401
 from tests.helpers import federation, run
 

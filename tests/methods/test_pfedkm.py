@@ -7,7 +7,7 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 from fedkin import train
-from fedkin.faults import Faults
+from fedkin.core.faults import Faults
 from fedkin.methods import PFedKM, PFedMe
 from tests.helpers import federation, least_squares, personal_models, quadratic, run
 from tests.methods.truth import ROUNDING, column, planted, planted_digits

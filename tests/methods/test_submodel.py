@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedkin.core.faults import Faults
+from fedkin.core.problem import Problem
+from fedkin.core.variants import Variant
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
-from fedkin.evaluation import score
-from fedkin.faults import Faults
-from fedkin.masks import KINDS
 from fedkin.methods import (
     FedAvg,
     Submodel,
     SubmodelMasks,
 )
+from fedkin.methods.shared.masks import KINDS
 from fedkin.models import build
-from fedkin.problem import Problem
-from fedkin.variants import Variant
+from fedkin.runs.evaluation import score
 from tests.helpers import blobs, federation, run
 
 RATES = (1.0, 0.5, 0.25)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
-from fedkin.masks import coordinate_window, first_rates, rates_now
 from fedkin.methods import SubmodelMasks
+from fedkin.methods.shared.masks import coordinate_window, first_rates, rates_now
 from fedkin.methods.submodel_masks import divided, masked_sgd
-from fedkin.problem import Problem
 from tests.helpers import federation, line, run
 
 D = 4

@@ -5,14 +5,14 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from fedkin.evaluation import score
-from fedkin.faults import Faults
-from fedkin.federation import parts
-from fedkin.masks import KINDS
+from fedkin.core.faults import Faults
+from fedkin.core.federation import parts
+from fedkin.core.problem import Problem
+from fedkin.core.variants import Variant
 from fedkin.methods import PermTwoStage, SubmodelPerm
+from fedkin.methods.shared.masks import KINDS
 from fedkin.models import build
-from fedkin.problem import Problem
-from fedkin.variants import Variant
+from fedkin.runs.evaluation import score
 from tests.helpers import blobs, federation, run
 
 RATES = (1.0, 0.5, 0.25)

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fedkin.evaluation import score
-from fedkin.federation import parts
-from fedkin.masks import KINDS
+from fedkin.core.federation import parts
+from fedkin.core.variants import Variant
 from fedkin.methods import (
     Ditto,
     LocalizedFedAvg,
@@ -13,7 +12,8 @@ from fedkin.methods import (
     SubmodelDitto,
     SubmodelLocal,
 )
-from fedkin.variants import Variant
+from fedkin.methods.shared.masks import KINDS
+from fedkin.runs.evaluation import score
 from tests.helpers import federation, run
 from tests.methods.test_submodel import RATES, small_problem
 

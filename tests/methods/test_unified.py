@@ -10,13 +10,13 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
-from fedkin.federation import Federation
 from fedkin.methods import ACD, ASCD, ASVRCD, LSGD, SCD, SVRCD, State
 from fedkin.methods.unified import Unified
-from fedkin.problem import Problem
 from tests.helpers import federation, personal_models, run
-from tests.unified_truth import Truth, logistic
+from tests.methods.unified_truth import Truth, logistic
 
 MAIN = ("mx2", "mt2", "apfl2", "ws2")
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
 from fedkin.errors import FedkinError
-from fedkin.federation import Federation
 from fedkin.methods import ACD, ASCD, ASVRCD, LSGD, SCD, SVRCD, State
 from fedkin.methods.svrcd import take_estimate, take_snapshot
 from fedkin.methods.unified import Coordinate
 from tests.helpers import federation, personal_models, run
-from tests.unified_truth import Truth, logistic
+from tests.methods.unified_truth import Truth, logistic
 
 M = 3
 

@@ -10,10 +10,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.func import functional_call
 
+from fedkin.core.problem import Problem
 from fedkin.data import DataConfig, load
 from fedkin.data.clients import ClientData, Examples
 from fedkin.models import build
-from fedkin.problem import Problem
 from tests.helpers import line
 
 # f_1 = (v - 1)^2/2 and f_2 = (2v + 2)^2/2, for tests.helpers.quadratic

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
-from fedkin.evaluation import score_model
-from fedkin.layout import Layout
 from fedkin.methods import FedAvg, Submodel
 from fedkin.models import build
+from fedkin.models.layout import Layout
 from fedkin.models.widths import Widths, narrow
-from fedkin.problem import Problem
+from fedkin.runs.evaluation import score_model
 from tests.helpers import blobs, federation, run
 
 SHAPE = (3, 32, 32)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from fedkin.errors import FedkinError
-from fedkin.layout import Layout
 from fedkin.models import build
+from fedkin.models.layout import Layout
 from fedkin.models.widths import Widths, narrow
 
 

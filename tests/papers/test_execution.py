@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkin.commands import complete
+from fedkin.command.runs import complete
 from fedkin.errors import FedkinError
 from fedkin.papers.execution import MissingDataError, StoppedError, plan, run
 from fedkin.papers.item import Line, Panel, StandIn

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 import torch
 
-from fedkin.comparison import Entry, execute
-from fedkin.config import make_config
-from fedkin.evaluation import score_model, score_pooled
+from fedkin.core.problem import Problem
 from fedkin.models import build
 from fedkin.papers import measures
-from fedkin.problem import Problem
-from fedkin.results.groups import Records
+from fedkin.runs.comparison import Entry, execute
+from fedkin.runs.config import make_config
+from fedkin.runs.evaluation import score_model, score_pooled
+from fedkin.runs.groups import Records
 from tests.helpers import blobs, federation
 
 

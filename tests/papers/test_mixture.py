@@ -5,11 +5,11 @@ from threading import Event
 import pytest
 import torch
 
-from fedkin.comparison import Entry, execute
-from fedkin.config import make_config
 from fedkin.papers.mixture import GAP, optimum, value_and_slope
-from fedkin.results.groups import Records
-from tests.unified_truth import LAM, Truth, logistic
+from fedkin.runs.comparison import Entry, execute
+from fedkin.runs.config import make_config
+from fedkin.runs.groups import Records
+from tests.methods.unified_truth import LAM, Truth, logistic
 
 RUN = {
     "data": {"name": "unified-synthetic", "num_clients": 4, "samples": 40, "dim": 3},

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fedkin.config import RunConfig
+from fedkin.methods.registry import methods
 from fedkin.models import build
 from fedkin.papers.feddeper import PRINTED
 from fedkin.papers.index import PAPERS
-from fedkin.registry import methods
+from fedkin.runs.config import RunConfig
 
 ALL = [(paper, item) for paper, items in PAPERS.items() for item in items]
 IDS = [f"{paper} {item.name}" for paper, item in ALL]

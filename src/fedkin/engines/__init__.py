@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fedkin.core.memory import Memory
+from fedkin.core.problem import Problem
 from fedkin.engines.embedded import Choices, Embedded
 from fedkin.engines.strategy import Strategy
 from fedkin.engines.wire import Wire
 from fedkin.errors import unknown
-from fedkin.memory import Memory
-from fedkin.problem import Problem
 
 __all__ = ["ENGINES", "Choices", "Embedded", "Strategy", "Wire", "make_engine"]
 

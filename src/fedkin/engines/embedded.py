@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Block
+from fedkin.core.kernels import Kernel
+from fedkin.core.kernels.compiled import compiler_at_hand
+from fedkin.core.memory import Memory
+from fedkin.core.problem import Problem
+from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
-from fedkin.federation import Ask, Block
-from fedkin.kernels import Kernel
-from fedkin.kernels.compiled import compiler_at_hand
-from fedkin.memory import Memory
-from fedkin.problem import Problem
-from fedkin.variants import PLAIN, Variant, memory_of
 
 # seconds of gradients left to do above which ten seconds of compiling may pay
 WORTH_COMPILING = 120.0

@@ -18,12 +18,12 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
+from fedkin.core.federation import Ask, Block
+from fedkin.core.memory import Memory, RamTable
+from fedkin.core.problem import Part, Problem
+from fedkin.core.variants import PLAIN, Variant
 from fedkin.engines.embedded import Embedded
-from fedkin.federation import Ask, Block
-from fedkin.memory import Memory, RamTable
-from fedkin.problem import Part, Problem
 from fedkin.tensors import Chunked, Stored
-from fedkin.variants import PLAIN, Variant
 
 
 class MergedProblem(Problem):

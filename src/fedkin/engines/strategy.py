@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from fedkin.core.kernels import KERNELS
+from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError, unknown
-from fedkin.kernels import KERNELS
-from fedkin.problem import Problem
 
 NAMES = ("auto", "stacked", "vmap", "threads", "autograd", "compiled")
 

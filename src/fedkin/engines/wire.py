@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Block
+from fedkin.core.memory import Memory
+from fedkin.core.problem import Problem
+from fedkin.core.replies import finite_rows
+from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.messages import pack, payload, plain_number, unpack
-from fedkin.federation import Ask, Block
-from fedkin.memory import Memory
-from fedkin.problem import Problem
-from fedkin.registry import find_step, step_name
-from fedkin.replies import finite_rows
-from fedkin.variants import PLAIN, Variant, memory_of
+from fedkin.methods.registry import find_step, step_name
 
 # named tensors, and facts as json can carry them
 Message = tuple[dict[str, Tensor], dict[str, Any]]

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
-from fedkin.federation import Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
 from fedkin.methods.base import State
 from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.registry import register
 from fedkin.methods.unified import Coordinate, drift
-from fedkin.registry import register
 
 
 @register("acd")

@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Asks, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Asks, Federation
 
 # what a hyper-parameter may be; checked at the door, not in arithmetic (Doc says what it is)
 Positive = Annotated[float, Gt(0)]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.fedavg import FedAvg
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("ditto")

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Asks, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Asks, Federation
 from fedkin.methods.base import CountOrZero, LocalWork, Positive, State, sgd, use
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("fedavg")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.methods.base import NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("feddeper")

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.methods.base import Count, NotNegative, State, sgd
 from fedkin.methods.fedavg import FedAvg
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("ifca")

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkin.client import Client
-from fedkin.federation import Ask, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.methods.base import LocalWork, State, sgd
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("local")

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
 from fedkin.methods.base import Count, LocalWork, State
 from fedkin.methods.own_objective import OwnObjective
+from fedkin.methods.registry import register
 from fedkin.methods.unified import Unified
-from fedkin.registry import register
 
 
 @register("lsgd")

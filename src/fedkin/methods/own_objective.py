@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.batches import Batch
-from fedkin.client import Client
+from fedkin.core.batches import Batch
+from fedkin.core.client import Client
+from fedkin.core.repetition import rows_of
 from fedkin.errors import FedkinError
-from fedkin.formulas import Gradient
-from fedkin.objectives import BLOCKS, Settings, get_objective
-from fedkin.repetition import rows_of
+from fedkin.methods.shared.formulas import Gradient
+from fedkin.methods.shared.objectives import BLOCKS, Settings, get_objective
 
 
 def as_tensors(client: Client, **numbers: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.errors import unknown
-from fedkin.federation import Ask, Federation
 from fedkin.methods.base import CountOrZero, Positive, State
 from fedkin.methods.fedavg import FedAvg, fine_tune
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 VARIANTS = ("fo", "hf")
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin import mixing, shuffling
-from fedkin.client import Client
-from fedkin.federation import Asks, Federation, Step
+from fedkin.core.client import Client
+from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.replies import Replies
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd, use
 from fedkin.methods.fedavg import FedAvg
-from fedkin.registry import register
-from fedkin.replies import Replies
+from fedkin.methods.registry import register
+from fedkin.methods.shared import mixing, shuffling
 
 
 @register("perm-two-stage")

@@ -9,11 +9,11 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from fedkin.federation import Ask, Federation
+from fedkin.core.federation import Ask, Federation
 from fedkin.methods.base import Count, State, own
 from fedkin.methods.ifca import group_means
 from fedkin.methods.pfedme import PFedMe, envelope_steps
-from fedkin.registry import register
+from fedkin.methods.registry import register
 
 
 @register("pfedkm")

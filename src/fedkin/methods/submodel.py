@@ -11,14 +11,22 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
-from fedkin.federation import Asks, Federation, Step
-from fedkin.masks import RATES, Aggregation, Capacity, Rates, choose, first_rates, rates_now
 from fedkin.methods.base import CountOrZero, Positive, State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
-from fedkin.registry import register
-from fedkin.variants import Variant
+from fedkin.methods.registry import register
+from fedkin.methods.shared.masks import (
+    RATES,
+    Aggregation,
+    Capacity,
+    Rates,
+    choose,
+    first_rates,
+    rates_now,
+)
 
 Kind = Literal["static", "random", "rolling", "shuffled"]
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Asks, Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Asks, Federation
+from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.ditto import global_and_own_steps
+from fedkin.methods.registry import register
 from fedkin.methods.submodel import Change, Submodel, levels, one_or_each
-from fedkin.registry import register
-from fedkin.variants import Variant
 
 
 @register("submodel-ditto", sized=("ditto",))

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Federation
-from fedkin.masks import (
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
+from fedkin.methods.base import Count, Positive, State
+from fedkin.methods.fedavg import FedAvg
+from fedkin.methods.registry import register
+from fedkin.methods.shared.masks import (
     RATES,
     Aggregation,
     Capacity,
@@ -22,9 +25,6 @@ from fedkin.masks import (
     rates_now,
     shuffled,
 )
-from fedkin.methods.base import Count, Positive, State
-from fedkin.methods.fedavg import FedAvg
-from fedkin.registry import register
 
 Kind = Literal["random", "rolling"]
 

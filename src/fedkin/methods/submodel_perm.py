@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin import mixing
-from fedkin.federation import Asks, Federation, Step
+from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.replies import Replies
+from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, use
 from fedkin.methods.perm import PermTwoStage, gradient_at
+from fedkin.methods.registry import register
+from fedkin.methods.shared import mixing
 from fedkin.methods.submodel import Submodel, levels, one_or_each
-from fedkin.registry import register
-from fedkin.replies import Replies
-from fedkin.variants import Variant
 
 
 @register("submodel-perm", sized=("perm", "perm-two-stage"))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
-from fedkin.federation import Federation
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
 from fedkin.methods.base import Chance, Positive, State
 from fedkin.methods.own_objective import OwnObjective, as_tensors
+from fedkin.methods.registry import register
 from fedkin.methods.scd import momentum, move
 from fedkin.methods.unified import Coordinate, drift, step_sizes
-from fedkin.registry import register
 
 Pair = tuple[Tensor, Tensor]
 

@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.client import Client
+from fedkin.core.client import Client
+from fedkin.core.federation import Ask, Federation
 from fedkin.errors import FedkinError
-from fedkin.federation import Ask, Federation
 from fedkin.methods.base import Chance, CountOrZero, Method, NotNegative, Positive, State
 from fedkin.methods.own_objective import OwnObjective
-from fedkin.objectives import Constants, Settings, constants, get_objective
+from fedkin.methods.shared.objectives import Constants, Settings, constants, get_objective
 
 
 @dataclass
 class Unified(Method):
     """F(w, beta) = 1/M sum_m f_m(w, beta_m): a shared block w, an own block beta_m per client.
 
-    `objective` is one of fedkin.objectives; lam, relax (Lambda), alpha, shared_parts and
+    `objective` is one of methods/shared/objectives.py; lam, relax (Lambda), alpha, shared_parts and
     own_parts are its settings. With `rescale` the objective sees w/sqrt(M). A client uses the
     model that the objective says, or, with `beta_only`, beta_m alone. F is recorded every
     `record_every` rounds (0: never).
     """
 
-    objective: Annotated[str, Doc("what is minimised, by its name in fedkin.objectives")] = "mx2"
+    objective: Annotated[str, Doc("what is minimised, one of methods/shared/objectives.py")] = "mx2"
     lam: Annotated[NotNegative, Doc("how strongly own models are drawn to the shared one")] = 1.0
     relax: Annotated[NotNegative, Doc("Lambda, the weight of the shared model's own loss")] = 1.0
     alpha: Annotated[NotNegative, Doc("share of w in APFL2's mix; step of MAML")] = 0.1

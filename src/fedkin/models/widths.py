@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.errors import FedkinError, unknown
-from fedkin.layout import Layout, Slot
 from fedkin.models.flows import CONVOLUTIONS, NORMS, Axis, follow
+from fedkin.models.layout import Layout, Slot
 
 Declared = Mapping[str, Sequence[str | tuple[str, int] | None]]
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import pairwise
 from math import inf, isnan
 
-from fedkin.results.statistics import Estimate, estimate
+from fedkin.reports.statistics import Estimate, estimate
 
 # by panel, line and measure: a value for each seed, NaN where training diverged
 Values = Mapping[tuple[str, str, str], Mapping[int, float]]

@@ -20,7 +20,7 @@ from fedkin.papers.presentation import (
     markdown_table,
     verdicts,
 )
-from fedkin.results.report.words import NOTHING
+from fedkin.reports.words import NOTHING
 from fedkin.tensors import write_text
 
 SCALES: tuple[Scale, ...] = ("small", "paper")

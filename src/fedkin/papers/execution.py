@@ -13,17 +13,17 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.comparison import DONE, Entry, execute
-from fedkin.config import RunConfig, read_config
 from fedkin.data import ClientData
 from fedkin.data.places import roots
 from fedkin.errors import DivergedError, FedkinError, unknown
 from fedkin.papers.item import Item, Line, Panel, Scale, slug
 from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
-from fedkin.results.groups import Records
+from fedkin.runs.comparison import DONE, Entry, execute
+from fedkin.runs.config import RunConfig, read_config
+from fedkin.runs.groups import Records
+from fedkin.runs.workers import execute_in_processes
 from fedkin.tensors import write_text
-from fedkin.workers import execute_in_processes
 
 Describe = Callable[[RunConfig, ClientData], str]
 # in a run's folder: what was read off its models, and that its training diverged

@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 from fedkin.papers.claims import Values
 from fedkin.papers.item import Line, Panel
 from fedkin.papers.measures import Measure
-from fedkin.results.groups import Group, Records
-from fedkin.results.report.drawing import Drawing, canvas, legend_below, series_style
-from fedkin.results.report.maps import cluster_map, mixing_map
-from fedkin.results.report.words import seeds
-from fedkin.results.statistics import estimate
+from fedkin.reports.drawing import Drawing, canvas, legend_below, series_style
+from fedkin.reports.maps import cluster_map, mixing_map
+from fedkin.reports.statistics import estimate
+from fedkin.reports.words import seeds
+from fedkin.runs.groups import Group, Records
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedkin.comparison import Entry
-from fedkin.config import make_config
-from fedkin.options import merge
 from fedkin.papers.claims import Claim
 from fedkin.papers.measures import Measure
-from fedkin.results.groups import flattened
+from fedkin.runs.comparison import Entry
+from fedkin.runs.config import make_config
+from fedkin.runs.groups import flattened
+from fedkin.runs.options import merge
 
 if TYPE_CHECKING:
     from fedkin.papers.figures import Picture

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from fedkin.config import read_config
-from fedkin.evaluation import Pooled, score_pooled
-from fedkin.problem import Problem
-from fedkin.results.groups import Records
-from fedkin.results.inputs import LABELS
+from fedkin.core.problem import Problem
+from fedkin.runs.config import read_config
+from fedkin.runs.evaluation import Pooled, score_pooled
+from fedkin.runs.groups import Records
+from fedkin.runs.inputs import LABELS
 from fedkin.tensors import read_tensors
 
 # of the last rounds this share counts as "the end", where one round alone would be noisy

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from fedkin.client import Client
-from fedkin.config import make_config, read_config
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
-from fedkin.federation import Federation
 from fedkin.papers.measures import Measure
-from fedkin.problem import Problem
-from fedkin.results.groups import Records
-from fedkin.results.models import load_model
+from fedkin.runs.config import make_config, read_config
+from fedkin.runs.groups import Records
+from fedkin.runs.models import load_model
 from fedkin.tensors import read_tensors
 
 Vector = NDArray[np.float64]

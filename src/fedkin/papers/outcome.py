@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.comparison import DONE
 from fedkin.papers.claims import Values
 from fedkin.papers.item import Item, Panel, Scale, slug
-from fedkin.results.groups import Records
+from fedkin.runs.comparison import DONE
+from fedkin.runs.groups import Records
 
 # beside a panel's runs: the time they took; beside an item's results: what was measured, and how
 TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"

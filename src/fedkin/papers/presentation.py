@@ -10,11 +10,11 @@ import pandas as pd
 from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
 from fedkin.papers.figures import Shown
 from fedkin.papers.outcome import Outcome
-from fedkin.results.report import page as html
-from fedkin.results.report import tables
-from fedkin.results.report.drawing import Drawing
-from fedkin.results.report.words import NOTHING, seeds
-from fedkin.results.statistics import Estimate, estimate
+from fedkin.reports import page as html
+from fedkin.reports import tables
+from fedkin.reports.drawing import Drawing
+from fedkin.reports.statistics import Estimate, estimate
+from fedkin.reports.words import NOTHING, seeds
 from fedkin.tensors import write_text
 
 # comparisons of a claim that are told in its line

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkin.core.federation import Federation
+from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import Embedded
-from fedkin.federation import Federation
 from fedkin.methods.submodel_masks import Kind, SubmodelMasks
 from fedkin.models import build
 from fedkin.papers.measures import Measure
-from fedkin.problem import Problem
 
 CLIENTS, SAMPLES, FEATURES = 10, 20, 20
 RATES = {"rate 1": 1.0, "rate 1/2": 0.5, "rate 1/4": 0.25, "rate 1/8": 0.125}

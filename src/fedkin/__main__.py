@@ -1,0 +1,5 @@
+"""`python -m fedkin` is the `fedkin` command."""
+
+from fedkin.command.cli import main
+
+main()

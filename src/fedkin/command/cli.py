@@ -1,0 +1,189 @@
+"""The `fedkin` command: parses, calls the library, prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedkin import __version__
+from fedkin.command import compare as compare_command
+from fedkin.command import reports as results_cli
+from fedkin.command import reproduce as papers_cli
+from fedkin.command import runs as commands
+from fedkin.command.screen import console, plain_table, say
+from fedkin.command.sites import add_commands
+from fedkin.command.template import template
+from fedkin.errors import plainly, unknown
+from fedkin.methods.registry import methods
+from fedkin.runs.comparison import PLAN
+from fedkin.runs.options import parse
+
+# the base class that typer keeps its own copy of, or takes from click
+UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+class Commands(TyperGroup):
+    """Commands by name; an unknown one is answered with the nearest."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            raise unknown("command", cmd_name, self.list_commands(ctx))
+        return found
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="One model per client, from data that never leave them.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+ANY_KEY = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="run folder to make (default: a new one in runs/)")
+]
+RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+
+
+@app.command(context_settings=ANY_KEY)
+def run(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="a method (see `fedkin methods`) or a config.toml")],
+    out: Out = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
+) -> None:
+    """Train one model per client with METHOD, or repeat the run of a CONFIG.TOML.
+
+    Every key of a config is an option: --rounds 200 --lr 0.1 --data mnist
+    --num-clients 50 --partition dirichlet --alpha 0.3 --model cnn --seed 1.
+    `fedkin config METHOD` lists all keys with their meaning and default.
+
+    Examples:
+      fedkin run fedavg
+      fedkin run scaffold --data mnist --num-clients 100 --fraction 0.1
+      fedkin run perm --data patients.csv --client-column site
+      fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
+    """
+    commands.run(what, context.args, out, quiet)
+
+
+@app.command()
+def resume(run: RunPath, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False) -> None:
+    """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
+    if (run / PLAN).exists():
+        compare_command.resume(run)
+    else:
+        commands.resume(run, quiet)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def compare(
+    words: Annotated[
+        list[str], typer.Argument(help="methods, then config keys as options for all of them")
+    ],
+) -> None:
+    """Run several methods on the same clients and show one table.
+
+    Options after the methods are config keys (see `fedkin run --help`), --seeds N for
+    repeats, --sweep KEY=A,B,C for every value of a key, and --out FOLDER. The repeats
+    and sweeps of a method are computed together, and with --jobs 2 in two processes at a time,
+    each with a method, or with half of its runs (worth it where models are small).
+    `fedkin resume FOLDER` goes on with a comparison that was stopped.
+
+    Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
+    """
+    compare_command.compare(words)
+
+
+@app.command("methods")
+def list_methods() -> None:
+    """List the methods by name."""
+    rows = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in methods().items()]
+    console.print(plain_table(("name", "what it is"), rows))
+
+
+@app.command()
+def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
+    """Print a commented config file for METHOD with every key and its default."""
+    sys.stdout.write(template(method))
+
+
+@app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="where to look")] = Path("runs"),
+    csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
+) -> None:
+    """List run folders with their result."""
+    commands.list_runs(folder, csv)
+
+
+@app.command(context_settings=ANY_KEY)
+def partition(
+    context: typer.Context,
+    data: Annotated[str, typer.Argument(help="a data set or file")],
+    plot: Annotated[Path | None, typer.Option(help="draw classes per client to this file")] = None,
+    describe: Annotated[bool, typer.Option(help="print sizes and skew per client")] = False,
+    seed: Annotated[int, typer.Option(help="seed of the split")] = 0,
+    csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
+) -> None:
+    """Show how a data set is dealt to clients.
+
+    Example: fedkin partition digits --alpha 0.1 --num-clients 20 --plot split.png
+    """
+    values = parse("local", ["--data", data, *context.args])
+    commands.partition(values, plot, describe, seed, csv)
+
+
+add_commands(app)
+results_cli.add_commands(app)
+papers_cli.add_commands(app)
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        say(f"fedkin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in one sentence and exit code 2 (3: diverged)."""
+    words = sys.argv[1:] or ["--help"]
+    try:
+        sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
+    except UsageError as error:
+        context = getattr(error, "ctx", None)
+        place = context.command_path if context else "fedkin"
+        fail(f"{_one_line(error.format_message())}; see `{place} --help`", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        fail("stopped", 130)
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        sentence = plainly(error)
+        if sentence is None:
+            raise
+        fail(_one_line(str(sentence)), sentence.exit_code)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"fedkin: {sentence}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,162 @@
+"""`fedkin compare`: reads its words, runs the comparison, shows one table."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.command.runs import RUNS, complete
+from fedkin.command.screen import console, plain_table, progress, result_table, show_capacities
+from fedkin.errors import FedkinError, unknown
+from fedkin.methods.registry import form_for, get_method
+from fedkin.reports.tables import result_rows as statistics_rows
+from fedkin.reports.write import conclusions, findings
+from fedkin.runs import capacity
+from fedkin.runs.capacity import mean_levels
+from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_plan
+from fedkin.runs.folder import next_folder
+from fedkin.runs.listing import result_rows
+from fedkin.runs.options import keys_given, parse, places
+from fedkin.runs.training import Progress
+from fedkin.runs.workers import execute_in_processes
+
+
+def compare(words: Sequence[str]) -> None:
+    """`METHOD... [--seeds 10] [--sweep KEY=A,B] [--out FOLDER] [--KEY VALUE]...`"""
+    names = list(takewhile(lambda word: not word.startswith("--"), words))
+    options = list(words[len(names) :])
+    if not names:
+        raise FedkinError("name the methods to compare, as in: fedkin compare local fedavg perm")
+    seeds = range(_count(_take(options, "--seeds"), "seeds"))
+    sweep = _sweep(_take(options, "--sweep"))
+    folder = _take(options, "--out")
+    jobs = _count(_take(options, "--jobs"), "jobs")
+    entries: list[Entry] = []
+    forms = [form_for(name, [*keys_given(options), *sweep]) for name in names]
+    known = [places(get_method(form)).keys() for form in forms]
+    strange = sweep.keys() - set().union(*known)
+    if strange:
+        raise unknown("option", strange.pop(), set().union(*known))
+    for name, keys in zip(names, known, strict=True):
+        own = {key: values for key, values in sweep.items() if key in keys}
+        entries += plan(name, parse(name, options), seeds, own)
+    parent = Path(folder[0]) if folder else next_folder(RUNS, "compare")
+    save_plan(parent, entries)
+    finish(parent, entries, jobs)
+
+
+def resume(parent: Path) -> None:
+    """Go on with a comparison: what is finished is not repeated."""
+    finish(parent, load_plan(parent))
+
+
+def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
+    """Run what is left, then show the table; Ctrl-C saves and tells how to go on."""
+    left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
+    with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
+        if jobs > 1:
+            errors = execute_in_processes(left, parent, advance, stop, jobs)
+        else:
+            errors = execute(left, parent, complete, advance, stop)
+    if stop.is_set():
+        console.print(f"stopped; go on with: fedkin resume {parent}")
+        raise SystemExit(130)
+    rows = table_rows(parent, entries)
+    if rows:
+        pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
+        console.print(result_table(rows))
+    levels = mean_levels([(e.label, e.folder(parent)) for e in entries])
+    if not levels.empty:
+        levels.to_csv(parent / capacity.TABLE, index=False)
+        show_capacities(levels)
+    if len({entry.seed for entry in entries}) > 1 and not errors:
+        show_statistics(parent)
+    console.print(f"run folder: {parent}")
+    for place, error in errors.items():
+        if not isinstance(error, FedkinError):
+            raise error
+        console.print(f"[red]{place}: {error}[/]")
+    if errors:
+        first = next(iter(errors.values()))
+        raise SystemExit(first.exit_code if isinstance(first, FedkinError) else 1)
+
+
+def show_statistics(parent: Path) -> None:
+    """Means with 95% intervals over seeds, and what may be concluded from them."""
+    found = findings([parent])
+    rows = statistics_rows(found.summaries, found.chosen, found.score)
+    pd.DataFrame(rows).to_csv(parent / "statistics.csv", index=False)
+    shown = [title for title in rows[0] if not title.startswith(("best round", "global"))]
+    cells = [[row[title] for title in shown] for row in rows]
+    console.print(plain_table(shown, cells, numbers_from=1))
+    for sentence in conclusions(found):
+        console.print(sentence)
+
+
+@contextmanager
+def watched(title: str, total: int) -> Iterator[tuple[Callable[[str], None], threading.Event]]:
+    """A progress bar over the rounds of all runs, and Ctrl-C as an event that ends them."""
+    done, stop = 0, threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        with progress(title, 0, max(total, 1), False) as show:
+
+            def advance(label: str) -> None:
+                nonlocal done
+                done += 1
+                show(Progress(done, total, None))
+
+            yield advance, stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def table_rows(parent: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """One row per label: the mean over its seeds."""
+    rows = []
+    for label in dict.fromkeys(entry.label for entry in entries):
+        folders = [e.folder(parent) for e in entries if e.label == label]
+        found = [row for path in folders if (path / DONE).exists() for row in result_rows(path)]
+        if found:
+            means = pd.DataFrame(found).drop(columns="method").apply(pd.to_numeric).mean()
+            values = {key: None if pd.isna(v) else float(v) for key, v in means.items()}
+            rows.append({"method": label, **values})
+    return rows
+
+
+def _take(options: list[str], name: str) -> list[str]:
+    """Remove every `name VALUE` from the options; gives the values."""
+    found = []
+    while name in options:
+        place = options.index(name)
+        if place + 1 >= len(options):
+            raise FedkinError(f"{name} needs a value")
+        found.append(options[place + 1])
+        del options[place : place + 2]
+    return found
+
+
+def _count(given: Sequence[str], name: str) -> int:
+    if not given:
+        return 1
+    if not given[-1].isdigit() or int(given[-1]) < 1:
+        raise FedkinError(f"--{name} {given[-1]}: give the number of {name}, at least 1")
+    return int(given[-1])
+
+
+def _sweep(texts: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        key = key.lstrip("-").replace("-", "_")
+        if not equals or not all(values.split(",")):
+            raise FedkinError(f"--sweep {text}: write KEY=VALUE,VALUE as in lr=0.01,0.1")
+        found[key] = values.split(",")
+    return found

@@ -1,0 +1,126 @@
+"""Commands on finished runs: `fedkin report`, `export`, `predict` and `who`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkin.command.screen import console, plain_table, say
+from fedkin.errors import FedkinError
+from fedkin.tensors import write_text
+
+Runs = Annotated[list[Path], typer.Argument(help="run folders, or folders that hold some")]
+RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+Client = Annotated[str, typer.Option(help="a client's name or number")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Make the commands known; what draws and exports is imported only when one is used."""
+    app.command()(report)
+    app.command()(export)
+    app.command()(predict)
+    app.command()(who)
+
+
+def report(
+    runs: Runs,
+    out: Annotated[Path | None, typer.Option(help="the page (default: report.html there)")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="accuracy (or loss) whose cost is told: 0.8")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="write TensorBoard event files too")
+    ] = False,
+) -> None:
+    """Write one self-contained page about runs: tables, figures, tests, settings.
+
+    Runs that differ only in their seed are repeats of each other. Every figure is also
+    written as PNG, SVG and csv into a folder beside the page.
+
+    Example: fedkin report runs/compare-001
+    """
+    from fedkin.reports import write_report
+    from fedkin.reports.tables import result_rows
+    from fedkin.reports.tensorboard import write_events
+    from fedkin.reports.write import conclusions
+    from fedkin.runs.groups import find_runs
+
+    page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise FedkinError(f"--out {page}: the report is an .html file")
+    found = write_report(runs, page, target)
+    rows = result_rows(found.summaries, found.chosen, found.score)
+    titles = [title for title in rows[0] if not title.startswith(("best round", "global"))]
+    cells = [[row[title] for title in titles] for row in rows]
+    console.print(plain_table(titles, cells, numbers_from=1))
+    for sentence in [*conclusions(found), *found.notes]:
+        say(sentence)
+    if tensorboard:
+        for run in find_runs(runs):
+            say(f"TensorBoard: {write_events(run)}")
+    say(f"report: {page}")
+
+
+def export(
+    run: RunPath,
+    client: Client,
+    to: Annotated[str, typer.Option(help="model.safetensors, model.pt2 or model.onnx")],
+) -> None:
+    """Write a client's personal model to a file for other programs.
+
+    The file's ending says how: .safetensors holds the parameters by name, .pt2 the whole
+    model by torch.export, .onnx the whole model for other runtimes (extra `onnx`).
+
+    Example: fedkin export runs/perm-patients-001 --client clinic-a --to model.pt2
+    """
+    from fedkin.reports.export import export as write
+    from fedkin.runs.stored import open_run
+
+    say(f"model of client {client}: {write(open_run(run), client, to)}")
+
+
+def predict(
+    run: RunPath,
+    data: Annotated[Path, typer.Argument(help="new samples: a .csv, .parquet or .npz file")],
+    client: Client,
+    out: Annotated[Path | None, typer.Option(help="csv file (default: the screen)")] = None,
+) -> None:
+    """Predict with a client's personal model, one row per sample of DATA.
+
+    A table needs the feature columns it was trained with; others are passed over. Samples
+    are made ready (scaled, encoded) just as the training data were.
+
+    Example: fedkin predict runs/perm-patients-001 new.csv --client clinic-a
+    """
+    from fedkin.reports.export import predict as look
+    from fedkin.runs.stored import open_run
+
+    text = look(open_run(run), client, data).to_csv(index_label="row")
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_text(out, text)
+        say(f"predictions: {out}")
+
+
+def who(run: RunPath, client: Client) -> None:
+    """Show whom a client learnt from, and how much: the heaviest first.
+
+    Only methods that learn who to learn with, such as perm, can tell. Of a run with rates
+    the table tells everybody's.
+
+    Example: fedkin who runs/perm-rotated-digits-001 --client 7
+    """
+    from fedkin.runs.who import read_mixing, read_rates, who_helps
+
+    alpha, names = read_mixing(run)
+    table, rates = who_helps(alpha, names, client), read_rates(run)
+    titles = [f"client {client} learns from", "weight", *(["rate"] if rates else [])]
+    rows = [
+        [str(row.client), f"{row.weight:.1%}", *([f"{rates[str(row.client)]:g}"] if rates else [])]
+        for row in table.itertuples()
+    ]
+    console.print(plain_table(titles, rows, numbers_from=1))

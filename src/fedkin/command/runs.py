@@ -1,0 +1,256 @@
+"""What the commands do, once their arguments are read."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fedkin import __version__
+from fedkin.command.screen import (
+    console,
+    percent,
+    plain_table,
+    progress,
+    result_table,
+    say,
+    show_capacities,
+)
+from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
+from fedkin.errors import DivergedError, FedkinError
+from fedkin.methods.registry import get_method
+from fedkin.runs import capacity
+from fedkin.runs.config import RunConfig, make_config, read_config
+from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
+from fedkin.runs.listing import find_runs, result_rows
+from fedkin.runs.options import merge, parse
+from fedkin.runs.training import BY_PYTHON, Trainer
+from fedkin.runs.validation import validated
+from fedkin.tensors import write_text
+from fedkin.toml import read_toml
+
+RUNS = Path("runs")
+BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"
+# what a disk says when nothing can be written any more
+STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
+
+
+def run(what: str, words: Sequence[str], out: Path | None, quiet: bool) -> None:
+    """Train as a method's name or a config file says."""
+    config = config_of(what, words)
+    # a run repeated without changes computes as it did, to the last bit
+    again = what.endswith(".toml") and not words
+    planned = read_strategy(Path(what).parent) if again else {}
+    trainer = begin(config, config.make_data(), out or default_folder(config), planned)
+    finish(trainer, quiet)
+
+
+def config_of(what: str, words: Sequence[str]) -> RunConfig:
+    """The config of a method by name or of a file, with options in place of its values."""
+    if what.endswith(".toml"):
+        config = read_config(Path(what))
+        given = parse(config.method, words)
+        return make_config(merge(config.model_dump(), given)) if given else config
+    get_method(what)
+    return make_config({"method": what, **parse(what, words)})
+
+
+def default_folder(config: RunConfig) -> Path:
+    source = Path(config.data.path).stem if config.data.path else config.data.name
+    return next_folder(RUNS, f"{config.method}-{source}")
+
+
+def begin(
+    config: RunConfig, data: ClientData, out: Path, planned: Mapping[str, Any] | None = None
+) -> Trainer:
+    """A trainer with a new run folder, which is gone again if it cannot begin."""
+    problem, method = config.make_problem(data), config.make_method()
+    for note in data.notes:
+        say(f"note: {note}")
+    folder = RunFolder.create(out, complete(config, data))
+    try:
+        folder.log(f"begun with fedkin {__version__}, torch {torch.__version__}")
+        for note in data.notes:
+            folder.log(note)
+        if planned:
+            folder.keep_strategy(planned)
+        return Trainer(problem, method, config.settings(), folder)
+    except BaseException:
+        folder.discard()
+        raise
+
+
+def complete(config: RunConfig, data: ClientData) -> str:
+    """The config with nothing left to defaults, and what it was made with."""
+    places = {
+        key: str(Path(value).resolve())
+        for key in ("path", "data_dir", "client_table")
+        if (value := getattr(config.data, key)) and Path(value).exists()
+    }
+    full = config.data.resolved().model_copy(update=places)
+    return config.model_copy(update={"data": full}).to_toml(
+        {**versions(), "data_sha256": checksum(data)}
+    )
+
+
+def versions() -> dict[str, str]:
+    """What numbers may depend on in their last digits."""
+    python = platform.python_version()
+    return {"fedkin": __version__, "torch": torch.__version__, "python": python}
+
+
+def resume(path: Path, quiet: bool) -> None:
+    """Continue a run where its last sound checkpoint stands."""
+    folder = RunFolder.open(path)
+    made_with = read_toml(path / "config.toml").get("made_with", {})
+    if made_with.get("by") == BY_PYTHON:
+        raise FedkinError(
+            f"{path} was started from Python: go on there with "
+            f"train(problem, method, folder={str(path)!r}, resume=True)"
+        )
+    if made_with.get("by") == BY_SERVE:
+        raise FedkinError(
+            f"{path} is a run over sites: go on with `{RESUME_SERVED} {path}` and the "
+            "other options it was started with"
+        )
+    config = read_config(path / "config.toml")
+    data = config.make_data()
+    if made_with.get("data_sha256", "") not in ("", checksum(data)):
+        raise FedkinError(
+            f"the data of {path} have changed since it began (their checksum is another): "
+            "put them back as they were, or begin a new run"
+        )
+    trainer = Trainer(config.make_problem(data), config.make_method(), config.settings(), folder)
+    for name, version in versions().items():
+        if made_with.get(name, version) != version:
+            say(f"note: begun with {name} {made_with[name]}, going on with {version}: the last "
+                "digits may differ from a run in one go")  # fmt: skip
+    for sentence in trainer.resume():
+        say(f"note: {sentence}")
+        folder.log(sentence)
+    if trainer.round >= config.rounds:
+        say(f"{path} is finished: {trainer.round} rounds")
+    else:
+        folder.log(f"resumed after round {trainer.round}")
+    finish(trainer, quiet)
+
+
+def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None:
+    """Run the rest of the rounds, then show the result or how to go on."""
+    assert trainer.folder is not None
+    folder, total = trainer.folder.path, trainer.settings.rounds
+    go_on = f"go on with: {resume} {shlex.quote(str(folder))}"
+    try:
+        with (
+            stop_politely(trainer) as stopped,
+            progress(trainer.method.name, trainer.round, total, quiet) as show,
+        ):
+            trainer.run(show)
+            if trainer.round < total:
+                trainer.save()
+            ended = "finished" if trainer.round >= total else f"stopped after round {trainer.round}"
+            trainer.folder.log(ended)
+    except DivergedError as error:
+        saved = trainer.saved_round
+        kept = f"the checkpoint of round {saved} is kept" if saved else "no checkpoint was written"
+        trainer.folder.log(str(error))
+        raise DivergedError(f"{error}; {kept} in {folder}") from None
+    except OSError as error:
+        if error.errno not in STUCK:
+            raise
+        raise FedkinError(
+            f"cannot write in {folder}: {error.strerror}; what was saved last is kept: "
+            f"mend that and {go_on}"
+        ) from None
+    except KeyboardInterrupt:
+        say(f"stopped at once; {go_on}")
+        raise SystemExit(128 + signal.SIGINT) from None
+    if trainer.round < total:
+        say(f"stopped after round {trainer.round}; {go_on}")
+        raise SystemExit(128 + stopped[0])
+    console.print(result_table(result_rows(folder)))
+    if (folder / capacity.TABLE).is_file():
+        show_capacities(read_table(folder / capacity.TABLE))
+    say(f"run folder: {folder}")
+
+
+@contextmanager
+def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
+    """Ctrl-C (or SIGTERM) finishes the round and saves; a second one stops at once.
+
+    Gives the list of signals received.
+    """
+    received: list[int] = []
+
+    def ask_to_stop(number: int, _: Any) -> None:
+        received.append(number)
+        if trainer.stopping:
+            raise KeyboardInterrupt
+        trainer.stopping = True
+        say("stopping after this round (Ctrl-C again: at once)")
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, ask_to_stop) for number in signals]
+    try:
+        yield received
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+def list_runs(folder: Path, csv: Path | None) -> None:
+    """One row per run folder: method, data, rounds done, personal accuracy."""
+    rows = find_runs(folder)
+    if csv:
+        write_text(csv, pd.DataFrame(rows).to_csv(index=False))
+    titles = ("run", "method", "data", "rounds", "personal accuracy", "alone")
+    cells = [
+        [
+            str(row["run"]),
+            str(row["method"] or "-"),
+            str(row["data"] or "-"),
+            f"{'-' if row['done'] is None else row['done']}/{row['rounds'] or '-'}",
+            percent(row["personal_accuracy"]),
+            percent(row["local_accuracy"]),
+        ]
+        for row in rows
+    ]
+    console.print(plain_table(titles, cells, numbers_from=3))
+    for row in rows:
+        if row["problem"]:
+            say(f"note: {row['problem']}")
+
+
+def partition(
+    values: dict[str, Any], picture: Path | None, details: bool, seed: int, csv: Path | None
+) -> None:
+    """Deal a data set to clients and show the result."""
+    others = [key for table in values.items() if table[0] != "data" for key in _keys(*table)]
+    if others:
+        raise FedkinError(f"partition takes keys of [data] only, and --{others[0]} is none")
+    start = time.perf_counter()
+    data = load(validated(DataConfig, values["data"], "data"), seed)
+    frame = describe(data)
+    for name, value in summary(data).items():
+        say(f"{name}: {value}")
+    if details:
+        say(frame.to_string())
+    if csv:
+        write_text(csv, frame.to_csv())
+    if picture:
+        plot(data, picture)
+        say(f"picture: {picture}")
+    say(f"({time.perf_counter() - start:.1f} s)")
+
+
+def _keys(name: str, value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else [name]

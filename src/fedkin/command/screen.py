@@ -1,0 +1,136 @@
+"""What people see while and after a run: progress and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from fedkin.runs.training import Progress as RoundDone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+console = Console()
+
+
+def say(text: str) -> None:
+    """A line exactly as it is: never wrapped, so that commands in it can be copied."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class RateColumn(ProgressColumn):
+    """Rounds per second, worked out when the bar is drawn and not in every round."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f} rounds/s" if task.speed else "")
+
+
+@contextmanager
+def progress(
+    title: str, start: int, total: int, quiet: bool
+) -> Iterator[Callable[[RoundDone], None]]:
+    """A progress bar with rounds per second, time left and the present personal accuracy."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        RateColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[accuracy]}"),
+    )
+    with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
+        task = bar.add_task(title, total=total, completed=start, accuracy="")
+
+        def advance(done: RoundDone) -> None:
+            shown = "" if done.accuracy is None else f"personal accuracy {done.accuracy:.1%}"
+            bar.update(task, completed=done.round, accuracy=shown)
+
+        yield advance
+
+
+def percent(value: Any) -> str:
+    """A share as people read it; a dash where it is not known."""
+    return "-" if value is None or value != value else f"{value:.1%}"
+
+
+def plain_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int | None = None
+) -> Table:
+    """A table in which nothing is cut off: what does not fit goes on in the next line.
+
+    Columns from `numbers_from` on hold numbers, which are aligned to the right.
+    """
+    table = Table()
+    for place, title in enumerate(titles):
+        number = numbers_from is not None and place >= numbers_from
+        table.add_column(title, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
+    """One row per method: personal accuracy, gain over going alone, cost."""
+    titles = ("method", "mean", "worst 10%", "best", "better than alone", "MB up", "MB down", "s")
+    cells = [
+        [
+            str(row["method"]),
+            *(percent(row[key]) for key in ("mean", "worst", "best", "better")),
+            *(f"{row[key] or 0:.2f}" for key in ("mb_up", "mb_down", "seconds")),
+        ]
+        for row in rows
+    ]
+    return plain_table(titles, cells, numbers_from=1)
+
+
+CAPACITY_WORDS = (
+    "mean: personal accuracy; gap: train minus test accuracy; MB: a client's traffic in a round; "
+    "MFLOP, ms and peak MB: of one step of training"
+)
+
+
+def show_capacities(levels: pd.DataFrame) -> None:
+    """One row per rate (and method, of several): what its clients get and what it costs one."""
+    titles = ["rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB"]
+    several = "method" in levels
+    cells = [
+        [
+            *([str(level["method"])] if several else []),
+            f"{level['rate']:g}",
+            f"{level['clients']:g}",
+            percent(level["accuracy"]),
+            percent(level["accuracy_gap"]),
+            rounded(level["bytes_per_round"] / level["clients"] / 1e6),
+            f"{level['parameters']:,.0f}",
+            rounded(level["step_flops"] / 1e6),
+            rounded(level["step_seconds"] * 1e3),
+            rounded(level["step_peak_bytes"] / 1e6),
+        ]
+        for level in levels.to_dict("records")
+    ]
+    console.print(plain_table(["method", *titles] if several else titles, cells, int(several)))
+    console.print(CAPACITY_WORDS, highlight=False)
+
+
+def rounded(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

@@ -1,0 +1,327 @@
+"""What a step sees: one client, or a block of clients that behaves like one.
+
+Every tensor a step handles has one row per client in front (or a single row when
+it is the same for all), and a number per client is a column [B, 1]. A step that
+keeps to arithmetic on rows is right for one client and for a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin.core import rng
+from fedkin.core.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep
+from fedkin.core.kernels import Kernel
+from fedkin.core.kernels.native import Native
+from fedkin.core.kernels.statistics import settled, spread
+from fedkin.core.memory import Memory
+from fedkin.core.problem import Part, Problem
+from fedkin.core.repetition import as_state, repeat
+from fedkin.core.replies import finite_rows
+
+# what a block of clients has of every one of them
+OWN_ROWS = ("who", "_keys", "_sizes", "_starts", "_position", "gradients", "samples")
+
+
+class Client:
+    """A block of clients of one problem. Made by an engine, used by a step."""
+
+    def __init__(
+        self, problem: Problem, kernel: Kernel, who: Tensor, keys: rng.Bits, memory: Memory
+    ) -> None:
+        self.problem, self.kernel, self.who, self._memory = problem, kernel, who, memory
+        self._keys = keys
+        self._sizes: Ints = problem.train.sizes[who].numpy()
+        self._starts: Ints = problem.train.starts[who].numpy()
+        self._chooser = self._batches()
+        self._position: Ints = np.zeros(len(who), np.int64)
+        # 0 for rows that are done while others are not; None when there are none
+        self.active: Ints | None = None
+        self._drawn: dict[str, int] = {}
+        self._kept: dict[str, Tensor] = {}
+        self.gradients: Ints = np.zeros(len(who), np.int64)
+        self.samples: Ints = np.zeros(len(who), np.int64)
+
+    # what a client knows of itself -------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.who)
+
+    @property
+    def n(self) -> Tensor:
+        """Training examples, a column."""
+        return torch.from_numpy(self._sizes).to(self.problem.device)[:, None]
+
+    @property
+    def classes(self) -> Tensor:
+        """Which classes the client has, 1 or 0 for each; known where a loss is of them alone."""
+        return self.problem.train.y[torch.from_numpy(self._starts), 1:].to(self.problem.dtype)
+
+    @property
+    def initial(self) -> Tensor:
+        """The model every client starts from."""
+        return self.problem.initial_of(self.who)
+
+    def steps(self, local_steps: Any = None, local_epochs: Any = None) -> Any:
+        """How many steps the given local work means: a number, or a column where clients differ."""
+        if local_epochs is None:
+            return local_steps
+        per_pass = batches_per_pass(self._sizes, self.problem.batch_size)
+        if not isinstance(local_epochs, Tensor) and (per_pass == per_pass[0]).all():
+            return int(per_pass[0]) * local_epochs
+        column = torch.from_numpy(per_pass)[:, None]
+        return column.to(self.problem.device, self.problem.dtype) * local_epochs
+
+    def repeat(
+        self,
+        times: Any,
+        update: Callable[..., Any],
+        *state: Tensor,
+        given: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Apply `state = update(*state)` `times` times; rows that are done stay as they are.
+
+        `times` is a number or a column. With one state tensor the result is that
+        tensor, otherwise a tuple. An update that gets all it needs, besides its state, by the
+        names in `given` (of rows, it may look at no others) is spared rows that are done.
+        """
+        if isinstance(times, Tensor):
+            turns = times.reshape(-1).expand(len(self)).long().numpy(force=True)
+            state = repeat(self, turns, update, state, given)
+        else:
+            for _ in range(int(times)):
+                state = as_state(update(*state, **(given or {})))
+        return state[0] if len(state) == 1 else state
+
+    @contextmanager
+    def only(self, rows: Ints) -> Iterator[None]:
+        """Be these rows alone for a while; what they count is counted."""
+        whole = {name: getattr(self, name) for name in OWN_ROWS}
+        vars(self).update({name: value[rows] for name, value in whole.items()})
+        chooser, self._chooser = self._chooser, self._batches()
+        yield
+        for name in ("_position", "gradients", "samples"):
+            whole[name][rows] = getattr(self, name)
+        vars(self).update(whole)
+        self._chooser = chooser
+
+    def _batches(self) -> Draws | Passes:
+        chooser = Passes if self.problem.reshuffle else Draws
+        return chooser(rng.key(self._keys, "batch"), self._sizes, self.problem.batch_size)
+
+    # gradients ---------------------------------------------------------------------
+
+    def next_batch(self) -> Batch:
+        """The client's next minibatch."""
+        position = self._position
+        if self.active is not None:  # what rows that are done would see is thrown away
+            position = np.where(self.active, position, position.max())
+        rows, real = self._chooser.at(position)
+        if real is not None and len(self) == 1:  # a client alone needs no padding
+            rows, real = rows[:, real[0] > 0], None
+        self._position = self._position + (1 if self.active is None else self.active)
+        part, rows = self.problem.train, rows + self._starts[:, None]
+        if real is None or real.all():
+            return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1])
+        sizes: Ints = real.sum(1)
+        w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
+        rows = np.minimum(rows, len(part.y) - 1)
+        return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes)
+
+    def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
+        """g_i(v): the gradient on a minibatch, the next one unless given.
+
+        v may also hold k models per client, [k, B, d]: all on the same minibatch, in one go.
+        """
+        batch = batch or self.next_batch()
+        if v.dim() == 3:
+            k = len(v)
+            self._count(k, k * batch.sizes)
+            x, y = (torch.cat([t] * k) for t in (batch.x, batch.y))
+            w = None if batch.w is None else torch.cat([batch.w] * k)
+            return self._with_l2(v, self.kernel.grad(v.flatten(0, 1), x, y, w).view_as(v))
+        self._count(1, batch.sizes)
+        v = self._rows(v)
+        return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
+
+    def copy(self, v: Tensor) -> Tensor:
+        """v in a row of its own for every client, which `descend_` may use up."""
+        return self._rows(v).clone()
+
+    def descend_(
+        self, v: Tensor, lr: Any, batch: Batch | None = None, into: Tensor | None = None
+    ) -> Tensor:
+        """into - lr*g_i(v) on a minibatch, in into's own memory where it can be.
+
+        `into` is v unless given; it has a row for every client.
+        """
+        batch = batch or self.next_batch()
+        into = v if into is None else into
+        if not isinstance(self.kernel, Native) or self.active is not None or self.problem.l2:
+            return descend(into, lr, self.grad(v, batch))
+        self._count(1, batch.sizes)
+        return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w, into)
+
+    def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The loss on a minibatch as a column, and its gradient."""
+        batch = batch or self.next_batch()
+        self._count(1, batch.sizes)
+        v = self._rows(v)
+        value, gradient = self.kernel.value_and_grad(v, batch.x, batch.y, batch.w)
+        return self._with_l2_value(v, value), self._with_l2(v, gradient)
+
+    def loss(self, v: Tensor, batch: Batch | None = None) -> Tensor:
+        """The loss on a minibatch, a column."""
+        batch = batch or self.next_batch()
+        losses = self._losses(v, batch)
+        w = 1 / losses.shape[1] if batch.w is None else batch.w
+        return self._with_l2_value(v, (losses * w).sum(1, keepdim=True))
+
+    def hvp(self, v: Tensor, u: Tensor, batch: Batch | None = None) -> Tensor:
+        """H_i(v) u on a minibatch; counted as one gradient."""
+        batch = batch or self.next_batch()
+        self._count(1, batch.sizes)
+        v, u = self._rows(v), self._rows(u)
+        return self._with_l2(u, self.kernel.hvp(v, u, batch.x, batch.y, batch.w))
+
+    def full_grad(self, v: Tensor) -> Tensor:
+        """The gradient of f_i over all training data; counted as one gradient of n samples."""
+        self._count(1, self._sizes)
+        v = self._rows(v)
+        total = torch.zeros_like(v, memory_format=torch.contiguous_format)
+        for rows in self._swept():
+            for batch, mask in self._sweep(self.problem.train, rows):
+                total[rows] += self.kernel.grad(v[rows], batch.x, batch.y, mask)
+        return self._with_l2(v, total / self.n)
+
+    def full_loss(self, v: Tensor) -> Tensor:
+        """f_i(v) over all training data, a column."""
+        total = torch.zeros(len(self), 1, dtype=v.dtype, device=v.device)
+        for rows in self._swept():
+            of = v if len(v) == 1 else v[rows]
+            for batch, mask in self._sweep(self.problem.train, rows):
+                total[rows] += (self._losses(of, batch) * mask).sum(1, keepdim=True)
+        return self._with_l2_value(v, total / self.n)
+
+    def smoothness(self) -> Tensor:
+        """L', how fast a sample's gradient changes at most, a column; no more than a guess
+        for models that are not linear: curvature of the loss * max |x|^2 (+ 1 for a bias) + l2."""
+        largest = torch.zeros(len(self), 1, dtype=self.problem.dtype, device=self.problem.device)
+        for batch, mask in self._sweep(self.problem.train):
+            squares = batch.x.to(largest.dtype).flatten(2).square().sum(2) * mask
+            largest = torch.maximum(largest, squares.amax(1, keepdim=True))
+        biased = any(slot.name.endswith("bias") for slot in self.problem.layout.slots)
+        return self.problem.spec.loss.curvature * (largest + biased) + self.problem.l2
+
+    def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
+        """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
+        sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)
+        outputs_of = self._settled(v) if self.problem.batch_norm else partial(self._outputs, v)
+        for batch, mask in self._sweep(self.problem.part(part)):
+            outputs = outputs_of(batch.x)
+            flat, targets = outputs.flatten(0, 1), batch.y.flatten(0, 1)
+            losses = self.problem.spec.loss.value(flat, targets).view(mask.shape)
+            sums[:, 0] += torch.where(mask > 0, losses, 0).sum(1)
+            if self.problem.data.num_classes is not None:
+                right = (self.problem.spec.loss.predict(flat) == targets).view(mask.shape)
+                sums[:, 1] += (right & (mask > 0)).sum(1)
+            sums[:, 2] += mask.sum(1)
+        return {"loss": sums[:, :1], "correct": sums[:, 1:2], "examples": sums[:, 2:]}
+
+    # memory and randomness ---------------------------------------------------------
+
+    def recall(self, name: str, default: Tensor) -> Tensor:
+        """What was kept under this name in an earlier round, or the default."""
+        return (
+            self._kept[name] if name in self._kept else self._memory.read(name, self.who, default)
+        )
+
+    def keep(self, **tensors: Tensor) -> None:
+        """Remember tensors until the next round; nothing is kept of an answer gone wrong."""
+        for name, rows in tensors.items():
+            self._kept[name] = rows.expand(len(self), *rows.shape[1:])
+
+    def uniform(self, purpose: str, count: int = 1) -> Tensor:
+        """Random numbers in [0, 1): [B, count], fresh ones at every call."""
+        start = self._drawn.get(purpose, 0)
+        self._drawn[purpose] = start + count
+        words = rng.bits(rng.key(self._keys, purpose), rng.positions(start, count))
+        digits = 24 if self.problem.dtype == torch.float32 else 53
+        numbers = torch.from_numpy(rng.uniform(words, digits))
+        return numbers.to(self.problem.device, self.problem.dtype)
+
+    def finish(self, reply: dict[str, Tensor], remember: bool) -> tuple[dict[str, Tensor], Tensor]:
+        """End of a step: its reply with a row per client, and which rows are finite throughout.
+
+        Only of those is anything kept, and only if the request is one to remember.
+        """
+        rows = {name: value.expand(len(self), *value.shape[1:]) for name, value in reply.items()}
+        good = finite_rows([*rows.values(), *self._kept.values()], len(self))
+        for name, value in self._kept.items() if remember and bool(good.any()) else ():
+            if bool(good.all()):
+                self._memory.write(name, self.who, value)
+            else:
+                self._memory.write(name, self.who[good], value[good.to(value.device)])
+        return rows, good
+
+    # ---------------------------------------------------------------------------------
+
+    def _rows(self, v: Tensor) -> Tensor:
+        return v.expand(len(self), v.shape[-1])
+
+    def _count(self, gradients: int, samples: int | Ints) -> None:
+        active = 1 if self.active is None else self.active
+        self.gradients += gradients * active
+        self.samples += samples * active
+
+    def _settled(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """Outputs whose batch norms go by the statistics of each client's own training data."""
+        models = []
+        for row, start, size in zip(self._rows(v), self._starts, self._sizes, strict=True):
+            examples = self.problem.train.x[int(start) + spread(int(size))]
+            models.append(settled(self.problem.spec, row, examples))
+        return lambda x: torch.stack([model(x[i]) for i, model in enumerate(models)])
+
+    def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
+        if self.problem.batch_norm:  # examples of different rows must not meet
+            return self.kernel.outputs(v.expand(len(x), -1), x)
+        if len(v) == 1:  # one model for all rows: one large product instead of many small ones
+            outputs = self.kernel.outputs(v, x.flatten(0, 1)[None])[0]
+            return outputs.view(*x.shape[:2], *outputs.shape[1:])
+        return self.kernel.outputs(v, x)
+
+    def _losses(self, v: Tensor, batch: Batch) -> Tensor:
+        outputs = self._outputs(v, batch.x)
+        values = self.problem.spec.loss.value(outputs.flatten(0, 1), batch.y.flatten(0, 1))
+        return values.view(outputs.shape[:2])
+
+    def _with_l2(self, v: Tensor, gradient: Tensor) -> Tensor:
+        return gradient.add_(v, alpha=self.problem.l2) if self.problem.l2 else gradient
+
+    def _with_l2_value(self, v: Tensor, value: Tensor) -> Tensor:
+        if not self.problem.l2:
+            return value
+        return value + self.problem.l2 / 2 * v.square().sum(1, keepdim=True)
+
+    def _swept(self) -> Iterable[Any]:
+        """The rows that sweep over their data together, without those that are done: their work
+        would be thrown away. With batch norm each alone: it must not see how rows are cut."""
+        busy: Any = slice(None) if self.active is None else self.active.nonzero()[0]
+        return np.arange(len(self))[busy][:, None] if self.problem.batch_norm else (busy,)
+
+    def _sweep(self, part: Part, rows: Any = slice(None)) -> Iterator[tuple[Batch, Tensor]]:
+        """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""
+        starts, sizes = (t[self.who[rows]].numpy() for t in (part.starts, part.sizes))
+        return sweep(part.x, part.y, starts, sizes, self.problem.dtype)
+
+
+def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
+    """y - lr*g in one pass over memory, for a number or a column lr."""
+    return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)

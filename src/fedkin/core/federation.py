@@ -1,0 +1,285 @@
+"""The one door between server and clients.
+
+Everything that passes goes through `Federation.map` or `Federation.mean`, so bytes,
+gradients and faults are counted and caught here, for every method and engine alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkin.core import rng
+from fedkin.core.accounts import Accounts
+from fedkin.core.faults import Fate, Faults
+from fedkin.core.problem import Problem
+from fedkin.core.replies import Means, Replies
+from fedkin.core.variants import PLAIN, Variant
+from fedkin.errors import DivergedError, FedkinError, unknown
+
+Step = Callable[..., dict[str, Tensor]]
+
+# requests about the state after a round are numbered from here, not from those in the round
+AFTER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to clients: run `step` with these arguments, each in its own row.
+
+    Inside a step every tensor has a leading row axis: `shared` values [1, ...],
+    `each` values [m, ...] with a number per client as a column [m, 1].
+    """
+
+    step: Step
+    at: Tensor
+    shared: dict[str, Tensor]
+    each: dict[str, Tensor]
+    hyper: dict[str, Any]
+    keys: rng.Bits
+    remember: bool = True
+    variant: Variant = PLAIN
+    place: tuple[int, int] = (0, 0)  # the round, and which of its requests this is
+
+    def rows(self, chosen: Tensor) -> Ask:
+        """The same request to some of its clients, by position."""
+        each = {name: value[chosen] for name, value in self.each.items()}
+        return replace(self, at=self.at[chosen], each=each, keys=self.keys[chosen.numpy()])
+
+    def bytes_per_row(self) -> int:
+        """What travels to one client: the tensors' own bytes."""
+        return _row_bytes(self.each) + sum(
+            v.element_size() * v.numel() for v in self.shared.values()
+        )
+
+
+# a request to all clients; in parts where clients' models differ in size
+Asks = Ask | tuple[Ask, ...]
+
+
+def parts(asked: Asks) -> tuple[Ask, ...]:
+    return asked if isinstance(asked, tuple) else (asked,)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some clients' answers: their positions in the request, rows of replies, work done.
+
+    `good` marks the rows whose work ended in finite numbers, answer and memory; an engine
+    whose clients are elsewhere looks at the answers itself.
+    """
+
+    positions: Tensor
+    reply: dict[str, Tensor]
+    good: Tensor
+    gradients: np.ndarray[Any, np.dtype[np.int64]]
+    samples: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Engine(Protocol):
+    """Carries requests to clients. Knows nothing of methods."""
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        """The answers, block by block in a fixed order; rows that no block brings are lost."""
+        ...
+
+
+@dataclass
+class Federation:
+    """The server's view of its clients during one run."""
+
+    problem: Problem
+    engine: Engine
+    seed: int = 0
+    fraction: float = 1.0
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.size = self.problem.num_clients  # how many clients there are
+        self.accounts = Accounts(self.size)
+        self.round, self._call = 0, 0
+        self.not_finite: list[int] = []
+        self.records: dict[str, Tensor | float] = {}
+
+    # what the server knows -----------------------------------------------------------
+
+    @property
+    def samples(self) -> Tensor:
+        """Training examples per client."""
+        return self.problem.train.sizes
+
+    def column(self, name: str) -> list[Any]:
+        """A fact about every client, from the table that came with the data."""
+        columns = self.problem.data.columns
+        if not columns:
+            raise FedkinError(
+                f"unknown client column '{name}': nothing is known about clients; give a table "
+                "with a row for each as client_table"
+            )
+        if name not in columns:
+            raise unknown("client column", name, columns)
+        return columns[name]
+
+    def initial_model(self) -> Tensor:
+        return self.problem.initial[0].clone()
+
+    def begin_round(self, number: int) -> None:
+        """All randomness of a round follows from its number."""
+        self.round, self._call, self.not_finite, self.records = number, 0, [], {}
+
+    def after_round(self, number: int) -> None:
+        """What is asked from here on, such as personal models, is told alike however often."""
+        self.round, self._call = number, AFTER
+
+    def record(self, **facts: Tensor | float) -> None:
+        """Leave diagnostics of this round in the run folder: numbers, or a row of them."""
+        self.records |= facts
+
+    def random(self, purpose: str) -> np.random.Generator:
+        """The server's own random numbers for a purpose in this round."""
+        word = rng.key(self.seed, self.round, "server", purpose)
+        return np.random.Generator(np.random.Philox(key=int(word[0])))
+
+    def sample(self) -> Tensor:
+        """The clients taking part in this round, in rising order."""
+        count = max(1, round(self.fraction * self.size))
+        if count >= self.size:
+            return torch.arange(self.size)
+        chosen = self.random("sample").choice(self.size, count, replace=False)
+        return torch.from_numpy(np.sort(chosen))
+
+    # the primitive -----------------------------------------------------------------
+
+    def ask(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        variant: Variant = PLAIN,
+        **hyper: Any,
+    ) -> Ask:
+        """Put a request together, with random keys of its own.
+
+        With a `variant` the clients work on that form of the problem: a smaller model.
+        """
+        if step.__closure__ or "<locals>" in step.__qualname__ or "<lambda>" in step.__qualname__:
+            raise TypeError(f"step {step.__qualname__} must be a plain function of a module")
+        at = torch.arange(self.size) if at is None else at
+        rows = {k: v[:, None] if v.dim() == 1 else v for k, v in (each or {}).items()}
+        for name, value in rows.items():
+            if len(value) != len(at):
+                raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
+        place = (self.round, self._call)
+        keys = rng.key(self.seed, *place, at.numpy())
+        self._call += 1
+        every = {k: v[None] for k, v in (shared or {}).items()}
+        return Ask(step, at, every, rows, hyper, keys, variant=variant, place=place)
+
+    def map(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        variant: Variant = PLAIN,
+        **hyper: Any,
+    ) -> Replies:
+        """Run a step at clients; one row of answers per client, in the order of `at`."""
+        ask = self.ask(step, at, shared, each, variant, **hyper)
+        count, rows = len(ask.at), dict[str, Tensor]()
+        arrived = torch.zeros(count, dtype=torch.bool)
+        for block, good in self._answers(ask):
+            arrived[block.positions] = good
+            for name, value in block.reply.items():
+                if name not in rows:
+                    rows[name] = value.new_zeros(count, *value.shape[1:])
+                rows[name][block.positions[good]] = value[good.to(value.device)]
+        return Replies(ask.at, arrived, rows)
+
+    def mean(
+        self,
+        step: Step,
+        at: Tensor | None = None,
+        shared: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor] | None = None,
+        weights: Tensor | None = None,
+        variant: Variant = PLAIN,
+        **hyper: Any,
+    ) -> Means:
+        """As `map`, but only the mean over the clients that answered: never all rows in memory.
+
+        `weights` has one number per client of the federation. When nobody answers
+        the mean is zero.
+        """
+        ask = self.ask(step, at, shared, each, variant, **hyper)
+        sums, total, answered = dict[str, Tensor](), 0.0, 0
+        for block, good in self._answers(ask):
+            count, w = int(good.sum()), good.double()
+            if weights is not None:
+                w *= weights[ask.at[block.positions]].double()
+            total, answered = total + float(w.sum()), answered + count
+            for name, value in block.reply.items():
+                rows = value.flatten(1)
+                rows = rows if count == len(rows) else torch.nan_to_num(rows, 0.0, 0.0, 0.0)
+                part = (w.to(rows) @ rows).view(value.shape[1:])
+                sums[name] = sums[name] + part if name in sums else part
+        return Means(sums, total, answered)
+
+    def look(self, ask: Ask) -> Replies:
+        """Run a request that costs nothing and changes nothing: for evaluation."""
+        ask = replace(ask, remember=False)
+        rows, arrived = dict[str, Tensor](), torch.zeros(len(ask.at), dtype=torch.bool)
+        for block in self.engine.run(ask):
+            arrived[block.positions] = True
+            for name, value in block.reply.items():
+                if name not in rows:
+                    rows[name] = value.new_zeros(len(ask.at), *value.shape[1:])
+                rows[name][block.positions] = value
+        return Replies(ask.at, arrived, rows)
+
+    def _answers(self, ask: Ask) -> Iterator[tuple[Block, Tensor]]:
+        """Blocks of answers with the rows that count, after faults and with everything counted."""
+        fate = self.faults.draw(ask.keys) if self.faults.any() else None
+        down, bad, answers = ask.bytes_per_row(), list[int](), 0
+        blocks = self.engine.run(ask) if fate is None else self._fated(ask, fate)
+        for block in blocks if len(ask.at) else ():
+            clients = ask.at[block.positions]
+            up, good = _row_bytes(block.reply), block.good
+            self.accounts.add(clients, down, up, block.gradients, block.samples)
+            bad += () if bool(good.all()) else clients[~good].tolist()
+            answers += len(clients)
+            if fate is not None:
+                good = good & ~torch.from_numpy(fate.late[block.positions.numpy()])
+            yield block, good
+        if fate is not None:
+            fate.wait()
+        self.not_finite += bad
+        if answers == len(ask.at) == len(bad) and answers and fate is None:
+            raise DivergedError(
+                f"training diverged in round {self.round}: the answers of all {answers} clients "
+                f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"
+            )
+
+    def _fated(self, ask: Ask, fate: Fate) -> Iterator[Block]:
+        """Answers of the clients that are reached, some of them spoilt."""
+        reached = torch.from_numpy(np.flatnonzero(~fate.lost))
+        for block in self.engine.run(ask.rows(reached)) if len(reached) else ():
+            positions = reached[block.positions]
+            good = block.good & ~torch.from_numpy(fate.nan[positions.numpy()])
+            reply = fate.spoil(block.reply, positions)
+            yield replace(block, positions=positions, reply=reply, good=good)
+
+
+def _names(problem: Problem, clients: list[int]) -> str:
+    names = [problem.data.names[i] for i in clients[:5]]
+    return ", ".join(names) + (", ..." if len(clients) > 5 else "")
+
+
+def _row_bytes(rows: Mapping[str, Tensor]) -> int:
+    return sum(v.element_size() * v.numel() // len(v) for v in rows.values() if len(v))

@@ -1,0 +1,35 @@
+"""Models whose layers' outputs are scaled, by way of their parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fedkin.core.kernels import Kernel
+
+
+class Scaled:
+    """The kernel of v -> f(scale*v).
+
+    A layer's output is linear in its weights and biases: scaling these scales it.
+    """
+
+    def __init__(self, kernel: Kernel, scale: Tensor) -> None:
+        self.kernel, self.scale = kernel, scale
+
+    def outputs(self, v: Tensor, x: Tensor) -> Tensor:
+        return self.kernel.outputs(self.scale * v, x)
+
+    def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
+        return self.kernel.grad(self.scale * v, x, y, w) * self.scale
+
+    def value_and_grad(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        value, gradient = self.kernel.value_and_grad(self.scale * v, x, y, w)
+        return value, gradient * self.scale
+
+    def hvp(self, v: Tensor, u: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
+        return self.kernel.hvp(self.scale * v, self.scale * u, x, y, w) * self.scale

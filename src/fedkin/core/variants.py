@@ -1,0 +1,124 @@
+"""Altered forms of a problem on the same clients' data: smaller models, masked losses."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedkin.core.losses import Loss
+from fedkin.core.memory import Memory
+from fedkin.errors import FedkinError
+from fedkin.models.layout import Layout
+from fedkin.models.widths import narrow
+
+if TYPE_CHECKING:
+    from fedkin.core.problem import Part, Problem
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a request's clients work on: the plain problem, unless told otherwise.
+
+    rate: the model has ceil(rate*width) channels in every hidden layer. scaler: their
+    activations are multiplied by 1/rate, to make up for those that are missing in
+    training. own_classes: the softmax of the loss runs over the client's own classes only.
+    """
+
+    rate: float = 1.0
+    scaler: bool = False
+    own_classes: bool = False
+
+    @property
+    def label(self) -> str:
+        """Tells model sizes apart, in the names of what clients remember."""
+        return f"rate{self.rate:g}"
+
+    def facts(self) -> dict[str, Any]:
+        """As json can carry it; `Variant(**facts)` is the opposite."""
+        return asdict(self)
+
+
+PLAIN = Variant()
+
+
+def vary(problem: Problem, variant: Variant) -> Problem:
+    """The problem in another form; its data are shared, not copied."""
+    varied = copy.copy(problem)
+    spec = problem.spec
+    if variant.rate != 1:
+        module = narrow(spec.module, problem.widths, variant.rate)
+        spec = replace(spec, module=module, layout=Layout.of(module))
+    if variant.own_classes:
+        spec = replace(spec, loss=own_classes_loss(spec.loss))
+        varied.train = with_own_classes(problem.train, problem.data.num_classes or 0)
+    varied.become(spec)
+    if variant.scaler and variant.rate != 1:
+        widths = problem.widths
+        hidden = widths.scales_of_activations(problem.spec.module)
+        own = hidden[widths.index(widths.first(variant.rate))]
+        varied.scale = torch.where(own, 1 / variant.rate, 1.0).to(varied.initial)
+    return varied
+
+
+def memory_of(memory: Memory, variant: Variant) -> Memory:
+    """What clients remember of models of this size, kept apart from other sizes."""
+    return memory if variant.rate == 1 else LabelledMemory(memory, variant.label)
+
+
+class LabelledMemory(Memory):
+    """A client's memory in which every name carries a label."""
+
+    def __init__(self, memory: Memory, label: str) -> None:
+        super().__init__(memory.num_clients)
+        self._memory, self._label = memory, label
+
+    def read(self, name: str, clients: Tensor, default: Tensor) -> Tensor:
+        return self._memory.read(f"{name}-{self._label}", clients, default)
+
+    def write(self, name: str, clients: Tensor, rows: Tensor) -> None:
+        self._memory.write(f"{name}-{self._label}", clients, rows)
+
+
+def own_classes_loss(loss: Loss) -> Loss:
+    """Cross-entropy whose targets [k, 1 + classes] tell which classes exist for an example."""
+    if loss.name != "cross-entropy":
+        raise FedkinError(f"own_classes needs the cross-entropy loss, not '{loss.name}'")
+
+    def value(outputs: Tensor, targets: Tensor) -> Tensor:
+        present = F.pad(targets[:, 1:], (0, outputs.shape[1] + 1 - targets.shape[1]))
+        masked = outputs.masked_fill(present == 0, torch.finfo(outputs.dtype).min)
+        return F.cross_entropy(masked, targets[:, 0].long(), reduction="none")
+
+    return Loss("cross-entropy-of-own-classes", value, classes=True)
+
+
+def with_own_classes(part: Part, classes: int) -> Part:
+    """Examples whose targets carry a flag for each class that their client has."""
+    # runs in lockstep share examples, so a client's need not follow those of the one before it
+    owners = torch.zeros(len(part.y), dtype=torch.int64, device=part.y.device)
+    for client, (start, size) in enumerate(zip(part.starts, part.sizes, strict=True)):
+        owners[start : start + size] = client
+    has = torch.zeros(len(part.sizes), classes, dtype=part.y.dtype, device=part.y.device)
+    has[owners, part.y] = 1
+    return replace(part, y=torch.cat([part.y[:, None], has[owners]], 1))
+
+
+def classes_of_entries(problem: Problem) -> Tensor:
+    """Which class a model's entry serves alone, 1 the first: the rows of a last linear layer.
+
+    0 for all other entries.
+    """
+    classes = problem.data.num_classes
+    heads = [name for name, part in problem.spec.module.named_modules()
+             if isinstance(part, nn.Linear) and part.out_features == classes]  # fmt: skip
+    serves = torch.zeros(problem.size, dtype=torch.int64, device=problem.device)
+    for slot in problem.layout.slots:
+        if classes and slot.name.rpartition(".")[0] in heads[-1:]:
+            rows = torch.arange(1, classes + 1).repeat_interleave(slot.size // classes)
+            serves[slot.start : slot.start + slot.size] = rows.to(problem.device)
+    return serves

@@ -1,0 +1,137 @@
+"""Every client on a device of its own: requests travel as letters, answers may be lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedkin.core.federation import Ask, Block
+from fedkin.core.memory import Memory
+from fedkin.core.replies import Replies
+from fedkin.engines.wire import Message, block, requests
+from fedkin.errors import FedkinError
+
+Shape = tuple[tuple[str, torch.dtype, torch.Size], ...]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A request to one site: the tensors that all get, those of its own, and facts."""
+
+    site: str
+    shared: Mapping[str, Tensor]
+    own: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+
+
+class Post(Protocol):
+    """Brings letters to sites."""
+
+    def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
+        """Answers by the letter's position, or why one is no use; those lost are not there."""
+        ...
+
+
+class Flower:
+    """An engine over a post. What sites remember stays with them.
+
+    `start` counts the server's starts: with the round, the request and the row it tells a
+    site whether it has done this work before. An answer that cannot be read, or that is not
+    shaped as most sites' answers are, is left out and `warn` told whose it was.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        sites: Sequence[str],
+        experiment: str,
+        lane: str,
+        start: int,
+        device: torch.device,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.post, self.sites, self.device, self.warn = post, tuple(sites), device, warn
+        self.memory = Memory(len(sites))
+        self._start = start
+        self._about = {"experiment": experiment, "lane": lane}
+
+    def run(self, ask: Ask) -> Iterator[Block]:
+        """All answers that came and are sound, in the order asked; the others' rows are lost."""
+        came = self._exchange(ask, "work")
+        usual = _commonest([_shape(answer) for answer in came.values()])
+        for i, (reply, facts) in came.items():
+            if _shape((reply, facts)) == usual:
+                found = block(i, {k: v.to(self.device) for k, v in reply.items()}, facts)
+                if not bool(found.good.all()):
+                    self._leave_out(ask, i, "it has numbers that are not finite")
+                yield found
+            else:
+                self._leave_out(ask, i, f"it is {_words(_shape((reply, facts)))} where others' are "
+                                f"{_words(usual)}")  # fmt: skip
+
+    def finish(self, ask: Ask) -> Replies:
+        """Every site writes the model that this request gives it; nothing of it comes back."""
+        arrived = torch.zeros(len(ask.at), dtype=torch.bool)
+        arrived[list(self._exchange(ask, "finish"))] = True
+        return Replies(ask.at, arrived, {})
+
+    def _exchange(self, ask: Ask, kind: str) -> dict[int, Message]:
+        about = {"kind": kind, **self._about}
+        letters = [
+            Letter(
+                self.sites[facts["client"]],
+                ask.shared,
+                own,
+                {**facts, **about, "place": [self._start, *ask.place, i]},
+            )
+            for i, (own, facts) in enumerate(requests(ask))
+        ]
+        answers = self.post.exchange(letters)
+        sound = {}
+        for i in sorted(answers):
+            try:
+                sound[i] = _checked(answers[i], kind)
+            except FedkinError as error:
+                self._leave_out(ask, i, str(error))
+        return sound
+
+    def _leave_out(self, ask: Ask, position: int, reason: str) -> None:
+        site, (number, _) = self.sites[int(ask.at[position])], ask.place
+        self.warn(f"round {number}: the answer of '{site}' is left out: {reason}")
+
+
+def _checked(answer: Message | str, kind: str) -> Message:
+    """An answer whose facts are as they must be."""
+    if isinstance(answer, str):
+        raise FedkinError(answer)
+    reply, facts = answer
+    if "error" in facts:
+        raise FedkinError(f"it says '{str(facts['error'])[:300]}'")
+    if kind == "finish":
+        return answer
+    counts = [facts.get(name) for name in ("gradients", "samples")]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise FedkinError("its counts of work are no whole numbers")
+    if type(facts.get("good")) is not bool:
+        raise FedkinError("it is no answer to a step")
+    if any(value.dim() == 0 or len(value) != 1 for value in reply.values()):
+        raise FedkinError("its tensors are not one row each")
+    return answer
+
+
+def _shape(answer: Message) -> Shape:
+    return tuple(sorted((name, v.dtype, v.shape) for name, v in answer[0].items()))
+
+
+def _commonest(shapes: Sequence[Shape]) -> Shape:
+    """The shape that most answers have; of equally many, the one that came first."""
+    return Counter(shapes).most_common(1)[0][0] if shapes else ()
+
+
+def _words(shape: Shape) -> str:
+    return ", ".join(f"{name} {str(kind)[6:]}{list(size)}" for name, kind, size in shape)

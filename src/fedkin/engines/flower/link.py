@@ -1,0 +1,156 @@
+"""The server's SuperLink: started, told which sites may come in, and asked for a run's grid."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import SubStatus
+from flwr.common.serde import fab_to_proto, run_from_proto
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
+from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+
+from fedkin.engines.flower.certificates import ServerFiles, read_public
+from fedkin.engines.flower.processes import Child, write_private
+from fedkin.engines.flower.reach import probe
+from fedkin.engines.flower.runtime import Place, acquire, heartbeat
+from fedkin.errors import FedkinError
+
+MOST_PER_REQUEST = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
+START_TIME = 60.0
+
+APP = """\
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "fedkin-app"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = ["flwr"]
+
+[tool.flwr.app]
+publisher = "fedkin"
+
+[tool.flwr.app.components]
+serverapp = "fedkin.command.server_app:app"
+clientapp = "fedkin.runs.sites.client_app:app"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+
+
+class Link:
+    """A SuperLink of our own, ended with `stop`."""
+
+    def __init__(self, home: Path, host: str, port: int, keys: ServerFiles | None) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        secret = home / "secret"
+        write_private(secret, secrets.token_bytes(32))
+        near = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
+        authority = keys.authority if keys else None
+        self.place = Place(
+            f"[{near}]:{port}" if ":" in near else f"{near}:{port}", secret, authority
+        )
+        words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), "--host", host]
+        words += ["--port", port]
+        words.append("--disable-runtime-dependency-installation")
+        words += ["--isolation", "process", "--superexec-auth-secret-file", secret]
+        if keys is None:
+            words.append("--insecure")
+        else:
+            words += ["--ssl-ca-certfile", keys.authority, "--ssl-certfile", keys.certificate]
+            words += ["--ssl-keyfile", keys.key, "--enable-supernode-auth"]
+        self._child = Child("superlink.py", words, home, home / "superlink.log")
+        try:
+            self._child.wait_for(
+                lambda: probe(self.place.address, authority) is None, START_TIME, "the SuperLink"
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        self._child.stop()
+
+    def _control(self) -> ControlHttpClient:
+        authority = self.place.authority
+        return ControlHttpClient.from_server_address(
+            self.place.address,
+            authority is None,
+            authority.read_bytes() if authority else None,
+            [RuntimeVersionHttpInterceptor(component_name="fedkin")],
+        )
+
+    def register(self, sites: Mapping[str, Path]) -> None:
+        """Let these sites in, by their public keys; each under its name."""
+        with self._control() as control:
+            for name, path in sites.items():
+                control.RegisterNode(RegisterNodeRequest(public_key=read_public(path), name=name))
+
+    @contextmanager
+    def run(self) -> Iterator[HttpGrid]:
+        """A new Flower run, whose app is this process."""
+        content, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
+        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        with self._control() as control:
+            number = control.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
+        token = self._token(number)
+        grid = HttpGrid(
+            self.place.address,
+            self.place.authority is None,
+            self.place.authority.read_bytes() if self.place.authority else None,
+            token=token,
+        )
+        grid._retry_invoker.max_time = START_TIME  # a SuperLink that is gone does not come back
+        client = self.place.with_token(token)
+        begun = client.PullTaskInput(PullTaskInputRequest())
+        # messages take whom they are from out of here
+        TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
+        TaskIdentity.node_id = begun.context.node_id
+        grid.set_run(run_from_proto(begun.run))
+        status, details = SubStatus.FAILED, "the server stopped"
+        try:
+            with heartbeat(client):
+                yield grid
+            status, details = SubStatus.COMPLETED, ""
+        finally:
+            with suppress(httpx.HTTPError):
+                client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            client.close()
+            grid.close()
+
+    def _token(self, number: int) -> str:
+        """The right to act as this run's app."""
+        until = time.monotonic() + START_TIME
+        with self.place.for_tasks() as tasks:
+            while time.monotonic() < until:
+                task = acquire(tasks, TaskType.SERVER_APP)
+                if task and task[1] == number:
+                    return task[0]
+                time.sleep(0.05)
+        raise FedkinError("the SuperLink did not hand over the run it was asked to start")
+
+
+def _key_list(home: Path, keys: ServerFiles | None) -> Path | str:
+    """The file by which the SuperLink's gate knows the sites' keys."""
+    if keys is None:
+        return "-"
+    path = home / "keys"
+    path.write_bytes(b"\n".join(b64encode(read_public(site)) for site in keys.sites.values()))
+    return path

@@ -1,0 +1,267 @@
+"""The unified objectives F(w, beta) = 1/M sum_m f_m(w, beta_m): one small function each.
+
+A function f(loss, w, beta, s) is written once, in plain arithmetic. `loss(v)` is the client's
+own loss at a model v, `w` the shared block (already rescaled: W = w/sqrt(M)), `beta` the
+client's own, `s` the settings. Gradients, constants and the model a client uses follow from
+it: the client uses the model of the formula's last loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.errors import FedkinError, unknown
+from fedkin.methods.shared.formulas import Formula, Place, Point, square
+from fedkin.models.layout import Layout
+
+BLOCKS = ("w", "beta")
+
+Rule = Callable[[Any, Any, Any, "Settings"], Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of the objectives (or columns of them), and which parts of a model are shared.
+
+    Objectives that rescale w see scale*w, scale = 1/sqrt(M).
+    `shared_parts` and `own_parts` go by the beginnings of parameter names (`0.,2.weight`) or by
+    ranges of input features (`0:10`), separated by commas; empty means the default.
+    """
+
+    layout: Layout
+    lam: Any = 1.0
+    relax: Any = 1.0
+    alpha: Any = 0.1
+    scale: Any = 1.0
+    shared_parts: str = ""
+    own_parts: str = ""
+
+    def place(self, parts: str) -> Place:
+        return place(self.layout, parts)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A rule and what is known of it.
+
+    `rescaled`: its w is w/sqrt(M). `closed`: it is a sum of losses and squares at linear
+    points, so its gradients need no autograd.
+    """
+
+    name: str
+    rule: Rule
+    rescaled: bool
+    closed: bool
+
+    def scale(self, settings: Settings) -> Any:
+        """What w is multiplied by before the rule sees it."""
+        return settings.scale if self.rescaled else 1.0
+
+    def formula(self, settings: Settings) -> Formula:
+        """The rule with symbols in place of its blocks."""
+        scales = (("w", self.scale(settings)), ("beta", 1.0))
+        w, beta = (Point({name: (c, None)}) for name, c in scales)
+        result: Formula = self.rule(
+            lambda point: Formula(losses=((1.0, point),)), w, beta, settings
+        )
+        return result
+
+    def is_a_model(self, block: str, settings: Settings) -> bool:
+        """Whether a block is a whole model by itself."""
+        if not self.closed:
+            return True
+        formula = self.formula(settings)
+        return formula.uses(block) and formula.place(block) is None
+
+    def starts(self, settings: Settings, initial: Tensor) -> tuple[Tensor, Tensor]:
+        """w and beta that make every client's model the initial one; a block not used is empty."""
+        scale = self.scale(settings)
+        if not self.closed:
+            return initial / scale, initial
+        formula = self.formula(settings)
+        here, there = (formula.place(name) for name in BLOCKS)
+        w, beta = (
+            initial[:, :0]
+            if not formula.uses(name)
+            else initial
+            if (where := formula.place(name)) is None
+            else where.pick(initial)
+            for name in BLOCKS
+        )
+        if here is not None and there is not None:  # what both could hold, the shared block holds
+            beta = there.pick(initial - here(w))
+        return w / scale, beta
+
+
+OBJECTIVES: dict[str, Objective] = {}
+
+
+def objective(name: str, rescaled: bool = True, closed: bool = False) -> Callable[[Rule], Rule]:
+    """Make a rule available by name."""
+
+    def enter(rule: Rule) -> Rule:
+        OBJECTIVES[name] = Objective(name, rule, rescaled, closed)
+        return rule
+
+    return enter
+
+
+def get_objective(name: str) -> Objective:
+    if name not in OBJECTIVES:
+        raise unknown("objective", name, OBJECTIVES)
+    return OBJECTIVES[name]
+
+
+# the objectives ------------------------------------------------------------------------
+
+
+@objective("traditional", rescaled=False, closed=True)
+def traditional(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """One model for all."""
+    return loss(w)
+
+
+@objective("personal", closed=True)
+def personal(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """Everybody alone."""
+    return loss(beta)
+
+
+@objective("mt2", closed=True)
+def multi_task(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """Multi-task: own models near a shared one that fits everybody too (Lambda is `relax`)."""
+    return s.relax * loss(w) + loss(beta) + s.lam / 2 * square(beta - w)
+
+
+@objective("mx2", closed=True)
+def mixture(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """Mixture, the same as Moreau envelopes: own models near their mean."""
+    return loss(beta) + s.lam / 2 * square(w - beta)
+
+
+@objective("apfl2", closed=True)
+def adaptive_mix(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """APFL: the client uses a mix of both models."""
+    return s.relax * loss(w) + loss((1 - s.alpha) * beta + s.alpha * w)
+
+
+@objective("ws2", closed=True)
+def weight_sharing(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """Some parts of the model are shared (default: all but the last layer), the others own."""
+    shared = s.place(s.shared_parts or body(s.layout))
+    return loss(shared(w) + shared.rest()(beta))
+
+
+@objective("residual", closed=True)
+def residual(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """Outputs of a shared and an own model added, each with its own features or parts.
+
+    In linear models the outputs add when the weights do. For other models, put two networks
+    side by side (`models.Branches`) and name their parts.
+    """
+    shared, own = s.place(s.shared_parts), s.place(s.own_parts)
+    layers = sum(len(slot.shape) > 1 for slot in s.layout.slots)
+    if layers > 1 and shared.meets(own):
+        raise FedkinError(
+            "objective 'residual': this model is not linear, so sharing and owning the same "
+            "weights does not add outputs; join two networks with fedkin.models.Branches and "
+            "set shared_parts = 'shared.' and own_parts = 'own.'"
+        )
+    return loss(shared(w) + own(beta))
+
+
+@objective("maml", rescaled=False)
+def maml(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
+    """A shared start from which one gradient step of size alpha leads to the client's model."""
+    return loss(w - s.alpha * loss.grad(w))
+
+
+# parts of a model ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def place(layout: Layout, parts: str) -> Place:
+    """The places of the named parts in a model's vector; all of it for an empty text."""
+    chosen = torch.zeros(layout.size, dtype=torch.bool)
+    for part in parts.split(",") if parts else [""]:
+        chosen |= _features(layout, part) if ":" in part else _named(layout, part.strip())
+    return Place(chosen.nonzero()[:, 0], layout.size)
+
+
+def _named(layout: Layout, beginning: str) -> Tensor:
+    chosen = torch.zeros(layout.size, dtype=torch.bool)
+    for slot in layout.slots:
+        if slot.name.startswith(beginning):
+            chosen[slot.start : slot.start + slot.size] = True
+    if not chosen.any():
+        raise unknown("part of the model", beginning, [slot.name for slot in layout.slots])
+    return chosen
+
+
+def _features(layout: Layout, part: str) -> Tensor:
+    """The first layer's weights of input features first:last."""
+    chosen = torch.zeros(1, layout.size, dtype=torch.bool)
+    weight = next((slot for slot in layout.slots if len(slot.shape) == 2), None)
+    first, _, last = part.partition(":")
+    if weight is None or not (first.strip().isdigit() and last.strip().isdigit()):
+        raise FedkinError(f"'{part}' names no features of a linear layer: write 0:10")
+    weight.view(chosen)[..., int(first) : int(last)] = True
+    if not chosen.any():
+        raise FedkinError(f"'{part}' names no features: the model has {weight.shape[1]}")
+    return chosen[0]
+
+
+def body(layout: Layout) -> str:
+    """All parameters but the last layer's, as parts."""
+    owner = layout.slots[-1].name.rpartition(".")[0]
+    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != owner]
+    if not names:
+        raise FedkinError(
+            "objective 'ws2': the model has a single layer, so say which of it is shared, "
+            "as in shared_parts = '0:10' for the first ten features"
+        )
+    return ",".join(names)
+
+
+# constants -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constants:
+    """F is mu-strongly convex, L_w-smooth in w and L_beta-smooth in all beta together."""
+
+    mu: float
+    L_w: float
+    L_beta: float
+
+
+def constants(
+    name: str, settings: Settings, clients: int, smooth: float, convex: float
+) -> Constants:
+    """The constants of F when every client's loss is `smooth`-smooth and `convex`-convex.
+
+    L are sums over the formula's terms. mu is the smallest eigenvalue of
+    [[w.w, w.beta/sqrt(M)], [w.beta/sqrt(M), beta.beta/M]], which is the best bound there is;
+    the published ones are simpler and never larger where their conditions hold.
+    """
+    found = get_objective(name)
+    if not found.closed:
+        raise FedkinError(
+            f"objective '{name}' has no known constants: give L_w, L_beta and mu, or use lsgd"
+        )
+    formula = found.formula(settings)
+    L_w, L_beta = (formula.curvature(smooth, b, b) for b in ("w", "beta"))
+    a, c = formula.curvature(convex, "w", "w"), formula.curvature(convex, "beta", "beta") / clients
+    b = formula.curvature(convex, "w", "beta") / sqrt(clients)
+    if not L_w or not L_beta:  # a block that is not used has no say
+        mu = c if L_beta else a
+    else:
+        mu = max(0.0, (a + c - sqrt((a - c) ** 2 + 4 * b**2)) / 2)
+    return Constants(mu, L_w, L_beta / clients)

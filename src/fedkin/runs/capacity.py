@@ -1,0 +1,218 @@
+"""What each capacity level gets and what it costs: accuracy, bytes, work, time and memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedkin.core.federation import Federation
+from fedkin.core.kernels import make_kernel
+from fedkin.core.problem import Problem
+from fedkin.core.variants import Variant
+from fedkin.errors import FedkinError
+from fedkin.methods import Method, State
+from fedkin.runs.evaluation import Scores, score
+from fedkin.runs.folder import read_table
+
+TABLE, PICTURE = "capacity.csv", "capacity.png"
+COSTS = (
+    "accuracy_gap", "loss_gap", "parameters", "step_flops", "step_seconds", "step_peak_bytes",
+)  # fmt: skip
+
+
+def write_capacities(
+    folder: Path, fed: Federation, method: Method, state: State, test: Scores | None = None
+) -> None:
+    """What every rate gets and what it costs, as a table and as a picture; see both parts of it."""
+    scores = accuracy_by_rate(fed, method, state, test)
+    costs = cost_by_rate(fed.problem, scores["rate"], local_steps=1)
+    costs = costs.drop(columns="bytes").rename(
+        columns={"flops": "step_flops", "seconds": "step_seconds", "peak_bytes": "step_peak_bytes"}
+    )
+    table = scores.merge(costs, on="rate")
+    table.to_csv(folder / TABLE, index=False)
+    draw_accuracy_against_bytes(table, folder / PICTURE)
+
+
+def accuracy_by_rate(
+    fed: Federation, method: Method, state: State, test: Scores | None = None
+) -> pd.DataFrame:
+    """One row per rate: its clients, their personal models' scores and their traffic.
+
+    Scores are means over clients, each on its own data; a gap is train minus test
+    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways; where
+    rates are redrawn, of all the sizes that clients who keep a model of this rate have had.
+    `test` are the models' scores on test data, where they are known already.
+    """
+    results = method.results(state)
+    if "rates" not in results:
+        raise FedkinError(f"method '{method.name}' gives all clients the same model: no rates")
+    asked = method.personal(fed, state)
+    test, train = test or score(fed, asked, "test"), score(fed, asked, "train")
+    table = pd.DataFrame(
+        {
+            "rate": results["rates"][:, 0].tolist(),
+            "accuracy": test.accuracy.tolist(),
+            "loss": test.loss.tolist(),
+            "accuracy_gap": (train.accuracy - test.accuracy).tolist(),
+            "loss_gap": (test.loss - train.loss).tolist(),
+            "bytes": (fed.accounts.column("bytes_down") + fed.accounts.column("bytes_up")).tolist(),
+        }
+    )
+    return _levels(table, fed.round)
+
+
+def levels_of(folder: Path) -> pd.DataFrame:
+    """A finished run's levels with all they cost; over sites, which are not asked, without."""
+    whole = folder / TABLE
+    return read_table(whole) if whole.is_file() else accuracy_by_rate_of(folder)
+
+
+def mean_levels(runs: Iterable[tuple[str, Path]]) -> pd.DataFrame:
+    """Finished runs' levels by the runs' labels, a row per label and rate: means over repeats."""
+    tables = [
+        read_table(folder / TABLE).assign(method=label)
+        for label, folder in runs
+        if (folder / TABLE).is_file()
+    ]
+    if not tables:
+        return pd.DataFrame()
+    return pd.concat(tables).groupby(["method", "rate"], sort=False).mean().reset_index()
+
+
+def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:
+    """The same of a finished run's folder, without the gaps to training scores."""
+    if not (folder / "rates.csv").exists():
+        raise FedkinError(f"{folder} holds no run with rates, or none that is finished")
+    clients, rates = pd.read_csv(folder / "clients.csv"), pd.read_csv(folder / "rates.csv")
+    last = clients[clients["round"] == clients["round"].max()]
+    table = pd.DataFrame(
+        {
+            "rate": rates.iloc[:, 1].to_numpy(),
+            "accuracy": last["personal_accuracy"].to_numpy(),
+            "loss": last["personal_loss"].to_numpy(),
+            "bytes": (last["bytes_down"] + last["bytes_up"]).to_numpy(),
+        }
+    )
+    return _levels(table, int(last["round"].iloc[0]))
+
+
+def _levels(table: pd.DataFrame, rounds: int) -> pd.DataFrame:
+    """A row per client made a row per rate, the largest first."""
+    levels = table.groupby("rate")
+    means = levels.mean().drop(columns="bytes")
+    found = means.assign(clients=levels.size(), bytes_per_round=levels["bytes"].sum() / rounds)
+    return found.sort_index(ascending=False).reset_index()
+
+
+def cost_by_rate(
+    problem: Problem, rates: Iterable[float], local_steps: int = 10, repeats: int = 3
+) -> pd.DataFrame:
+    """One row per rate: the size of its model, and what a round costs one client, measured.
+
+    Bytes go both ways. FLOPs are counted, seconds the best of some tries, and the peak is
+    that of tensors alive at once while training, beside the client's data.
+    """
+    rows = []
+    for rate in rates:
+        small = problem.variant(Variant(rate))
+        work = _round_of_work(small, local_steps)
+        with FlopCounterMode(display=False) as counter:
+            work()
+        seconds = min(_seconds(work) for _ in range(repeats))
+        model_bytes = small.size * small.initial.element_size()
+        rows.append(
+            {
+                "rate": rate,
+                "parameters": small.size,
+                "share": small.size / problem.size,
+                "bytes": 2 * model_bytes,
+                "flops": counter.get_total_flops(),
+                "seconds": seconds,
+                "peak_bytes": _peak_bytes(work, small),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
+    """A picture of `accuracy_by_rate`: accuracy (loss of numbers) against MB per client, round."""
+    from matplotlib.figure import Figure  # here: not every run draws
+
+    score = "loss" if table["accuracy"].isna().all() else "accuracy"
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    megabytes = table["bytes_per_round"] / table["clients"] / 1e6
+    axes.plot(megabytes, table[score], "o-")
+    for x, y, rate in zip(megabytes, table[score], table["rate"], strict=True):
+        axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
+    scale = "log" if (megabytes > 0).all() else "linear"  # nobody of a rate may have taken part
+    axes.set(xscale=scale, xlabel="MB per client and round", ylabel=f"personal {score}")
+    axes.margins(0.15)  # room for the words
+    figure.savefig(path, dpi=120)
+
+
+def _round_of_work(problem: Problem, local_steps: int) -> Callable[[], None]:
+    """Local SGD on the first batch of the client with most samples, again and again."""
+    kernel, train = make_kernel("autograd", problem.spec), problem.train
+    client = int(train.sizes.argmax())
+    start, count = int(train.starts[client]), min(problem.batch_size, int(train.sizes[client]))
+    x, y = (part[None, start : start + count] for part in (train.x, train.y))
+
+    def work() -> None:
+        v = problem.initial
+        for _ in range(local_steps):
+            v = v - 1e-3 * kernel.grad(v, x, y, None)
+
+    return work
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _peak_bytes(work: Callable[[], None], problem: Problem) -> int:
+    if problem.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(problem.device)
+        before = torch.cuda.memory_allocated(problem.device)
+        work()
+        return int(torch.cuda.max_memory_allocated(problem.device) - before)
+    peak = PeakBytes()
+    with peak:
+        work()
+    return peak.bytes
+
+
+class PeakBytes(TorchDispatchMode):
+    """Follows how many bytes of tensors made inside are alive at once; `bytes` is the most."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in tree_leaves(args) if isinstance(t, Tensor)}
+        self._alive = {k: kept for k, kept in self._alive.items() if not kept[0].expired()}
+        for value in tree_leaves(result):
+            if isinstance(value, Tensor):
+                storage = value.untyped_storage()
+                if storage.data_ptr() not in given:
+                    self._alive[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
+        self.bytes = max(self.bytes, sum(size for _, size in self._alive.values()))
+        return result

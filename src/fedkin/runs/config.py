@@ -1,0 +1,187 @@
+"""Everything a run needs in one validated TOML file; every key is a CLI option too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, Field, field_validator
+
+from fedkin.core.faults import Faults
+from fedkin.core.losses import LOSSES, get_loss
+from fedkin.core.problem import Problem
+from fedkin.data import ClientData, DataConfig, load
+from fedkin.data.config import MOST
+from fedkin.engines import ENGINES
+from fedkin.engines.strategy import check_name
+from fedkin.errors import FedkinError, unknown
+from fedkin.methods import Method
+from fedkin.methods.registry import form_for, get_method
+from fedkin.models import build
+from fedkin.runs.settings import Settings, parse_size
+from fedkin.runs.validation import STRICT, options_model, validated
+from fedkin.toml import read_toml, to_toml
+
+ALIASES = {
+    "global_rounds": "rounds",
+    "num_rounds": "rounds",
+    "join_ratio": "fraction",
+    "fraction_fit": "fraction",
+    "fraction_train": "fraction",
+}
+
+
+class ModelConfig(BaseModel):
+    """The `[model]` table: which model, its loss, and how minibatches are drawn."""
+
+    model_config = STRICT
+
+    name: str = Field(
+        "mlp:64", description="linear, logistic, mlp, cnn, ...; widths as in mlp:200,100"
+    )
+    loss: str | None = Field(
+        None, description=f"{', '.join(LOSSES)} (default: what fits the target)"
+    )
+    l2: float = Field(0.0, ge=0, description="adds l2/2*|v|^2 to every client's loss")
+    batch_size: int = Field(20, ge=1, le=MOST, description="samples per minibatch")
+    reshuffle: bool = Field(
+        False, description="minibatches in reshuffled passes instead of drawn with replacement"
+    )
+    device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision of all numbers")
+
+
+class FaultConfig(BaseModel):
+    """The `[faults]` table: clients that fail on purpose."""
+
+    model_config = STRICT
+
+    drop: float = Field(0.0, ge=0, le=1, description="share of requests that are lost")
+    nan: float = Field(0.0, ge=0, le=1, description="share of answers that are NaN")
+    slow: float = Field(0.0, ge=0, le=1, description="share of answers that come late")
+    delay: float = Field(0.0, ge=0, description="seconds a slow answer is late")
+    timeout: float | None = Field(None, gt=0, description="seconds the server waits for an answer")
+
+
+class RunConfig(BaseModel):
+    """A whole run. Its TOML file repeats it."""
+
+    model_config = STRICT
+
+    method: str = Field(description="what to train with: see `fedkin methods`")
+    rounds: int = Field(100, ge=1, description="communication rounds")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="of all randomness: data split, models, sampling"
+    )
+    fraction: float = Field(1.0, gt=0, le=1, description="share of clients taking part in a round")
+    eval_every: int = Field(10, ge=1, description="rounds between evaluations")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    baseline: bool = Field(True, description="train every client alone beside the method")
+    train_scores: bool = Field(False, description="score models on training data as well")
+    engine: str = Field("embedded", description=f"one of {', '.join(ENGINES)}")
+    strategy: str = Field(
+        "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."
+    )
+    block_size: int | None = Field(None, ge=1, le=MOST, description="clients computed together")
+    threads: int | None = Field(None, ge=1, le=4096, description="processor threads to use")
+    memory: str | None = Field(
+        None, description="what clients keep in RAM, as in 2GB; what exceeds it goes to files"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="the method's own numbers")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    faults: FaultConfig = FaultConfig()
+
+    @field_validator("memory")
+    @classmethod
+    def _memory_size(cls, text: str | None) -> str | None:
+        parse_size(text)
+        return text
+
+    # what it describes ------------------------------------------------------------------
+
+    def make_method(self) -> Method:
+        """The method with its hyper-parameters, checked."""
+        cls = get_method(self.method)
+        values = validated(options_model(cls), self.options, f"method '{self.method}'")
+        return cls(**values.model_dump())
+
+    def make_problem(self, data: ClientData) -> Problem:
+        m = self.model
+        outputs = data.num_classes or max(1, data.train.y[0].numel())
+        if m.loss is not None and get_loss(m.loss).binary:
+            outputs = 1
+        try:
+            torch.zeros((), device=m.device).item()
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise FedkinError(f"device '{m.device}' cannot be used: {reason}") from None
+        return Problem(
+            build(m.name, data.input_shape, outputs, self.seed),
+            data,
+            m.loss,
+            m.l2,
+            batch_size=m.batch_size,
+            reshuffle=m.reshuffle,
+            device=m.device,
+            dtype=getattr(torch, m.dtype),
+        )
+
+    def make_data(self) -> ClientData:
+        return load(self.data, self.seed)
+
+    def settings(self) -> Settings:
+        names = {f.name for f in fields(Settings)} - {"faults"}
+        plain = {name: getattr(self, name) for name in names}
+        return Settings(**plain, faults=Faults(**self.faults.model_dump()))
+
+    def to_toml(self, made_with: Mapping[str, Any] | None = None) -> str:
+        """The complete config; None values are left out. `made_with` is for people to read."""
+        complete = self.model_dump()
+        complete["options"] = asdict(self.make_method())
+        return to_toml({**complete, "made_with": dict(made_with) if made_with else None})
+
+
+def read_config(path: Path) -> RunConfig:
+    """A run's config from its TOML file."""
+    values = read_toml(path)
+    values.pop("made_with", None)
+    if "sites" in values:
+        raise FedkinError(f"the data of {path} are at sites: run it with `fedkin serve {path}`")
+    return make_config(values, str(path))
+
+
+def make_config(values: Mapping[str, Any], where: str = "the command line") -> RunConfig:
+    """Check nested values; aliases are accepted, unknown keys refused with the nearest name."""
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        key = ALIASES.get(name, name)
+        if key in plain:
+            raise FedkinError(f"{where} gives {key} twice")
+        plain[key] = value
+    if "method" not in plain:
+        raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
+    options, method = plain.get("options"), plain["method"]
+    if isinstance(options, Mapping) and isinstance(method, str):
+        plain["method"] = form_for(method, options)
+        plain["options"] = _of_form(method, plain["method"], options)
+    config: RunConfig = validated(RunConfig, plain, where)
+    config.make_method()
+    if config.engine not in ENGINES:
+        raise unknown("engine", config.engine, ENGINES)
+    check_name(config.strategy)
+    if config.model.loss not in (None, *LOSSES):
+        raise unknown("loss", config.model.loss, LOSSES)
+    return config
+
+
+def _of_form(method: str, form: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's options without those that its other form lacks, as far as they say nothing."""
+    if form == method:
+        return dict(options)
+    own = {f.name for f in fields(get_method(form))}
+    lacking = {f.name: f.default for f in fields(get_method(method)) if f.name not in own}
+    return {k: v for k, v in options.items() if k not in lacking or v != lacking[k]}

@@ -1,0 +1,181 @@
+"""Finished runs on disk, and which of them are repeats of each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.errors import FedkinError
+from fedkin.runs.folder import read_table
+from fedkin.runs.inputs import LABELS
+from fedkin.toml import read_toml
+
+# what may differ between two runs that count as repeats
+NOT_COMPARED = ("seed", "data.data_dir")
+
+
+class Records:
+    """The tables of a run folder, each read when first asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / "config.toml").is_file():
+            raise FedkinError(f"{path} is not a run folder: it has no config.toml")
+        values = read_toml(path / "config.toml")
+        if "method" not in values:
+            raise FedkinError(f"{path / 'config.toml'} names no method")
+        self.made_with: dict[str, str] = values.pop("made_with", {})
+        self.settings: dict[str, Any] = values
+
+    @property
+    def method(self) -> str:
+        return str(self.settings["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings.get("seed", 0))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A csv file of the folder; empty when there is none."""
+        return read_table(self.path / name)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per round."""
+        return self.table("metrics.csv")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """One row per client and evaluation."""
+        return self.table("clients.csv")
+
+    @cached_property
+    def timing(self) -> pd.DataFrame:
+        """Seconds of every round."""
+        return self.table("timing.csv")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return int(self.metrics["round"].iloc[-1]) if len(self.metrics) else 0
+
+    @property
+    def finished(self) -> bool:
+        return self.rounds >= int(self.settings.get("rounds", self.rounds))
+
+    @property
+    def evaluated(self) -> bool:
+        return len(self.metrics) > 0 and bool(self.metrics["personal_loss"].notna().any())
+
+    @cached_property
+    def data(self) -> str | None:
+        """Tells whether two runs had the same clients: their checksum, or what they hold."""
+        if "data_sha256" in self.made_with:
+            return self.made_with["data_sha256"]
+        labels = self.path / LABELS
+        return labels.read_text(encoding="utf-8") if labels.is_file() else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Repeats: runs of one method with the same settings, each with its own seed.
+
+    `unfinished` counts those that were stopped or diverged, whose results do not count.
+    """
+
+    label: str
+    runs: tuple[Records, ...]
+    unfinished: int = 0
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
+    def problem(self) -> str:
+        """Tells whether two groups had the same task: how their data were made."""
+        data = flattened(self.runs[0].settings.get("data", {}), "data.")
+        return str(sorted((k, str(v)) for k, v in data.items() if k not in NOT_COMPARED))
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+
+def find_runs(paths: Iterable[Path]) -> list[Records]:
+    """The runs in some folders: run folders, or folders that hold them (a comparison)."""
+    found: dict[Path, Records] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise FedkinError(f"there is no folder {path}")
+        own = path / "config.toml"
+        for config in [own] if own.is_file() else sorted(path.rglob("config.toml"), key=_natural):
+            found.setdefault(config.parent.resolve(), Records(config.parent))
+    if not any(run.evaluated for run in found.values()):
+        places = ", ".join(str(path) for path in paths)
+        raise FedkinError(f"there is no run with results in {places}")
+    return list(found.values())
+
+
+def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
+    """Runs that differ only in their seed together, in the order found; and notes on them.
+
+    A group is labelled by its method and by the settings that tell it from others of that
+    method. A second run with the same seed is no repeat and is left out.
+    """
+    flat = [flattened(run.settings) for run in runs]
+    notes, members = [], dict[tuple[tuple[str, str], ...], dict[int, Records]]()
+    for run, settings in zip(runs, flat, strict=True):
+        key = tuple(sorted((k, str(v)) for k, v in settings.items() if k not in NOT_COMPARED))
+        repeats = members.setdefault(key, {})
+        if run.seed in repeats:
+            notes.append(f"{run.path} repeats {repeats[run.seed].path} and is not counted")
+        repeats.setdefault(run.seed, run)
+    groups = []
+    for key, repeats in members.items():
+        own = dict(key)
+        rivals = [dict(other) for other in members if dict(other)["method"] == own["method"]]
+        label = " ".join([own["method"], *_differences(own, rivals)])
+        done = [run for run in repeats.values() if run.evaluated and run.finished]
+        left = len(repeats) - len(done)
+        kept = done or [run for run in repeats.values() if run.evaluated]
+        if left:
+            what = "left out" if done or not kept else "shown as far as they are"
+            notes.append(f"{label}: {left} of {len(repeats)} runs are unfinished and {what}")
+        if kept:
+            kept.sort(key=lambda run: run.seed)
+            groups.append(Group(label, tuple(kept), left))
+    return groups, notes
+
+
+def shared_settings(groups: Sequence[Group]) -> dict[str, str]:
+    """Settings, by dotted name, that all groups have in common."""
+    flat = [flattened(group.runs[0].settings) for group in groups]
+    counts = Counter((k, str(v)) for settings in flat for k, v in settings.items())
+    return {k: v for (k, v), count in counts.items() if count == len(flat) and k != "seed"}
+
+
+def _differences(own: Mapping[str, str], rivals: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = [k for k in own if any(other.get(k) != own[k] for other in rivals)]
+    return [f"{k.removeprefix('options.')}={own[k]}" for k in keys]
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings of nested tables by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = isinstance(value, dict)
+        found |= flattened(value, f"{key}.") if inner else {f"{prefix}{key}": value}
+    return found
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sorts seed-2 before seed-10."""
+    parts = str(path).replace("/", "-").split("-")
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

@@ -1,0 +1,89 @@
+"""What a run's models take and give: enough to use them without the training data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fedkin.core.problem import Problem
+from fedkin.data.clients import ClientData
+from fedkin.data.describe import class_counts
+from fedkin.data.preparation import Preparation
+from fedkin.errors import FedkinError
+from fedkin.tensors import write_text
+
+INPUTS, LABELS = "inputs.json", "labels.csv"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Clients by name, the shape of inputs and outputs, and how raw data are made ready."""
+
+    clients: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    outputs: int
+    num_classes: int | None
+    class_names: tuple[str, ...]
+    loss: str
+    dtype: str
+    preparation: Preparation
+
+    @classmethod
+    def of(cls, problem: Problem) -> Inputs:
+        data = problem.data
+        with torch.no_grad():
+            outputs = problem.spec.module(problem.train.x[:2])[0].numel()  # batch norm needs two
+        return cls(
+            data.names,
+            data.input_shape,
+            outputs,
+            data.num_classes,
+            data.class_names,
+            problem.spec.loss.name,
+            str(problem.dtype).removeprefix("torch."),
+            data.preparation,
+        )
+
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "preparation": self.preparation.facts()}, indent=1) + "\n"
+
+    @classmethod
+    def load(cls, folder: Path) -> Inputs:
+        try:
+            facts: dict[str, Any] = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
+            for name in ("clients", "input_shape", "class_names"):
+                facts[name] = tuple(facts[name])
+            facts["preparation"] = Preparation.from_facts(facts["preparation"])
+            return cls(**facts)
+        except FileNotFoundError:
+            raise FedkinError(f"{folder} does not tell what its models take: no {INPUTS}") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FedkinError(f"{folder / INPUTS} is damaged: {error}") from None
+
+    def class_name(self, number: int) -> str:
+        return self.class_names[number] if self.class_names else str(number)
+
+
+def keep_inputs(folder: Path, problem: Problem) -> None:
+    """Write at a run's start what its models take, and which client has what to learn from."""
+    if not (folder / INPUTS).exists():  # it comes last, after a kill everything is written again
+        write_text(folder / LABELS, label_table(problem.data).to_csv())
+        write_text(folder / INPUTS, Inputs.of(problem).to_json())
+
+
+def label_table(data: ClientData) -> pd.DataFrame:
+    """Training samples of every client: of each class, or in all where classes are not known."""
+    index = pd.Index(data.names, name="client")
+    if data.num_classes is None or not data.train.here:
+        table = pd.DataFrame({"samples": data.train.sizes.numpy()}, index)
+    else:
+        names = data.class_names or [str(c) for c in range(data.num_classes)]
+        table = pd.DataFrame(class_counts(data), index, list(names))
+    if data.groups is not None:
+        table.insert(0, "(group)", data.groups.numpy())
+    return table

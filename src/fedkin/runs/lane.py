@@ -1,0 +1,134 @@
+"""One method on its way through a run, with all that must survive a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.core.federation import Asks, Federation
+from fedkin.engines import Choices, Embedded
+from fedkin.errors import FedkinError
+from fedkin.methods import Local, Method, State
+from fedkin.tensors import Chunked, Stored
+
+
+@dataclass
+class Lane:
+    """One method with its own clients' memory, accounts and state."""
+
+    method: Method
+    fed: Federation
+    state: State
+
+    def step(self, number: int, last: bool = False) -> None:
+        """One round, and what is to be done after the last one."""
+        self.fed.begin_round(number)
+        self.method.round(self.fed, self.state)
+        if last:
+            self.method.finish(self.fed, self.state)
+        for name, value in vars(self.state).items():
+            if isinstance(value, Tensor):  # as it will be when read from a checkpoint
+                setattr(self.state, name, value.contiguous())
+
+    def models(self, number: int) -> Asks:
+        """The request for every client's personal model after a round: always the same one."""
+        self.fed.after_round(number)
+        return self.method.personal(self.fed, self.state)
+
+    def broken(self) -> list[str]:
+        """Names of what the server remembers that is not a number."""
+        return [
+            name
+            for name, value in vars(self.state).items()
+            if isinstance(value, Tensor) and bool(torch.isnan(value).any())
+        ]
+
+    # keeping ---------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor | Chunked]:
+        found: dict[str, Tensor | Chunked] = {"accounts": self.fed.accounts.table}
+        for name, value in vars(self.state).items():
+            if isinstance(value, Tensor):
+                found[f"state.{name}"] = value
+        memory = self.fed.engine.memory.state()  # type: ignore[attr-defined]
+        return found | {f"memory.{name}": value for name, value in memory.items()}
+
+    def numbers(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
+
+    def restore(self, tensors: Mapping[str, Stored], numbers: Mapping[str, Any]) -> None:
+        """The opposite of `tensors` and `numbers`; each tensor goes where `init` had put it."""
+        self.fed.accounts.table = tensors["accounts"][:]
+        state: dict[str, Any] = dict(numbers)
+        for name, stored in _under("state.", tensors).items():
+            fresh = getattr(self.state, name, None)
+            device = fresh.device if isinstance(fresh, Tensor) else self.fed.problem.device
+            state[name] = stored[:].to(device)
+        self.state = State(**state)
+        self.fed.engine.memory.restore(_under("memory.", tensors))  # type: ignore[attr-defined]
+
+
+def check_server_memory(lane: Lane, budget: int | None) -> None:
+    """Refuse a method whose server keeps more rows of clients than the memory given would hold."""
+    rows = [
+        value
+        for value in vars(lane.state).values()
+        if isinstance(value, Tensor) and value.dim() > 1 and len(value) == lane.fed.size
+    ]
+    held = sum(value.numel() * value.element_size() for value in rows)
+    if budget is not None and held > budget:
+        raise FedkinError(
+            f"the server of this method keeps every client's model, {held / 1e6:.3g} MB in all, "
+            "and only what clients keep themselves can go to files: give more memory than that, "
+            "or choose a method whose personal models stay with the clients"
+        )
+
+
+def local_like(method: Method) -> Local:
+    """Local-only training with the same step size and amount of work as a method."""
+    shared = ("lr", "local_steps", "local_epochs")
+    return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
+
+
+def choices_of(lanes: Mapping[str, Lane]) -> dict[str, list[dict[str, Any]]]:
+    """How the embedded engine computes in each lane, as far as it has been chosen."""
+    engines = {name: lane.fed.engine for name, lane in lanes.items()}
+    return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
+
+
+def go_on_with(lanes: Mapping[str, Lane], choices: Mapping[str, Choices]) -> None:
+    """Compute as a run did when it was saved."""
+    for name, made in choices.items():
+        engine = lanes[name].fed.engine
+        if isinstance(engine, Embedded):
+            engine.go_on_with(made)
+
+
+def save_lanes(
+    lanes: Mapping[str, Lane],
+) -> tuple[dict[str, Tensor | Chunked], dict[str, Any]]:
+    """All lanes' tensors and numbers, each under its lane's name."""
+    tensors: dict[str, Tensor | Chunked] = {}
+    for name, lane in lanes.items():
+        tensors |= {f"{name}.{key}": value for key, value in lane.tensors().items()}
+    return tensors, {name: lane.numbers() for name, lane in lanes.items()}
+
+
+def restore_lanes(
+    lanes: Mapping[str, Lane], tensors: Mapping[str, Stored], numbers: Mapping[str, Any]
+) -> None:
+    """The opposite of `save_lanes`."""
+    for name, lane in lanes.items():
+        lane.restore(_under(f"{name}.", tensors), numbers[name])
+
+
+def _under(prefix: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,79 @@
+"""What run folders say about themselves, read without trusting them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedkin.errors import FedkinError
+from fedkin.runs.folder import read_table
+from fedkin.toml import read_toml
+
+Row = dict[str, float | str | None]
+
+
+def result_rows(folder: Path) -> list[Row]:
+    """The last evaluation of a run, with local-only training beside it."""
+    metrics = read_table(folder / "metrics.csv")
+    last = _last_evaluation(metrics)
+    timing = read_table(folder / "timing.csv")
+    row: Row = {
+        "method": str(read_toml(folder / "config.toml")["method"]),
+        "mean": _value(last.get("personal_accuracy")),
+        "worst": _value(last.get("worst_tenth")),
+        "best": _value(last.get("best")),
+        "better": _value(last.get("better_than_alone")),
+        "mb_up": float(last.get("bytes_up", 0)) / 1e6,
+        "mb_down": float(last.get("bytes_down", 0)) / 1e6,
+        "seconds": float(timing["seconds"].sum()) if len(timing) else 0.0,
+    }
+    return [row]
+
+
+def find_runs(folder: Path) -> list[Row]:
+    """One row per run folder below this one, oldest first; `problem` tells what is broken."""
+    if not folder.is_dir():
+        raise FedkinError(f"there is no folder {folder}: name the folder that holds your runs")
+    found = {path.parent: _age(path) for path in folder.rglob("config.toml")}
+    return [_describe(path) for path in sorted(found, key=lambda path: (found[path], path))]
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # a link to nowhere
+        return 0.0
+
+
+def _describe(path: Path) -> Row:
+    row: Row = {"run": str(path), "method": None, "data": None, "done": None, "rounds": None}
+    row |= {"personal_accuracy": None, "local_accuracy": None, "problem": None}
+    try:
+        config = read_toml(path / "config.toml")
+        data = config.get("data", {})
+        row["method"], row["rounds"] = str(config.get("method", "?")), config.get("rounds")
+        kind = "sites" if "sites" in config else "?"
+        row["data"] = str(data.get("path") or data.get("name") or kind)
+        metrics = read_table(path / "metrics.csv")
+        row["done"] = int(metrics["round"].iloc[-1]) if len(metrics) else 0
+        last = _last_evaluation(metrics)
+        for name in ("personal_accuracy", "local_accuracy"):
+            row[name] = _value(last.get(name))
+    except (FedkinError, OSError) as error:
+        row["problem"] = str(error)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        row["problem"] = f"{path} is not a sound run folder: {error}"
+    return row
+
+
+def _last_evaluation(metrics: pd.DataFrame) -> Any:
+    if "personal_loss" not in metrics:
+        return {}
+    known = metrics.dropna(subset="personal_loss")
+    return known.iloc[-1] if len(known) else {}
+
+
+def _value(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)

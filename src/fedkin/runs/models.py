@@ -1,0 +1,109 @@
+"""Each client's model as safetensors: a file per client, or one stacked file for many."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedkin.core.federation import parts
+from fedkin.core.memory import CHUNK_BYTES
+from fedkin.core.variants import Variant
+from fedkin.errors import FedkinError
+from fedkin.models.layout import Layout
+from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
+
+if TYPE_CHECKING:
+    from fedkin.core.federation import Ask, Federation
+    from fedkin.core.problem import Problem
+    from fedkin.methods import Method, State
+
+# with more clients than this, one stacked file instead of a file per client
+MANY = 200
+
+
+def save_models(folder: Path, fed: Federation, method: Method, state: State) -> None:
+    """Write every personal model, and the global one where there is one.
+
+    The folder appears complete; where it is killed before, it does not appear.
+    """
+    work = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    names = fed.problem.data.names
+    for ask in parts(method.personal(fed, state)):
+        layout = fed.problem.variant(ask.variant).layout
+        facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
+        if fed.size > MANY:
+            rows = Chunked((len(ask.at), layout.size), fed.problem.dtype, models_of(fed, ask))
+            path = work / stacked_name(ask.variant.rate)
+            write_tensors(path, {"clients": ask.at, "models": rows}, facts)
+            continue
+        models = (model for rows in models_of(fed, ask) for model in rows)
+        for client, model in zip(ask.at.tolist(), models, strict=True):
+            about = {"client": names[client], "rate": str(ask.variant.rate)}
+            write_tensors(work / file_name(client, names[client]), named(layout, model), about)
+    shared = method.global_model(state)
+    if shared is not None:
+        write_tensors(work / "global.safetensors", named(fed.problem.layout, shared))
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
+
+
+def models_of(fed: Federation, ask: Ask) -> Iterator[Tensor]:
+    """The models a request gives, some rows at a time."""
+    row_bytes = fed.problem.size * fed.problem.dtype.itemsize
+    for positions in torch.arange(len(ask.at)).split(max(1, CHUNK_BYTES // row_bytes)):
+        yield fed.look(ask.rows(positions))["model"]
+
+
+def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
+    """A model's parameters by name."""
+    return {name: value[0] for name, value in layout.split(vector[None]).items()}
+
+
+def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[Problem, Tensor]:
+    """One client's personal model as a vector, and the form of the problem it is a model of."""
+    for path in sorted(folder.glob("personal-rate*.safetensors")):
+        stacked = open_tensors(path)
+        if set(stacked) != {"clients", "models"}:
+            raise FedkinError(f"{path} does not hold clients' models")
+        place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
+        if place:
+            small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
+            _same(path, stacked["models"].shape[1:], (small.size,))
+            return small, stacked["models"][place[0] : place[0] + 1][0]
+    path = folder / file_name(client, name)
+    small = _variant(problem, path, read_facts(path).get("rate", ""))
+    slots, file = small.layout.slots, open_tensors(path)
+    _same(path, {k: v.shape for k, v in file.items()}, {slot.name: slot.shape for slot in slots})
+    return small, small.layout.join({slot.name: file[slot.name][:][None] for slot in slots})[0]
+
+
+def _variant(problem: Problem, path: Path, rate: str) -> Problem:
+    try:
+        return problem.variant(Variant(float(rate)))
+    except ValueError:
+        raise FedkinError(f"{path} is not a client's model: it does not say its rate") from None
+
+
+def _same(path: Path, found: object, expected: object) -> None:
+    if found != expected:
+        raise FedkinError(f"{path} holds another model than the run's config.toml describes")
+
+
+def stacked_name(rate: float) -> str:
+    """The file of all models of one size."""
+    return f"personal-rate{rate!r}.safetensors"
+
+
+def file_name(client: int, name: str) -> str:
+    """A file name that tells the client's number and name."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:80]
+    return f"client-{client:04d}{'' if safe == str(client) else '-' + safe}.safetensors"

@@ -1,0 +1,62 @@
+"""How a run goes, whatever its method."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fedkin.core.faults import Faults
+from fedkin.errors import FedkinError, unknown
+
+SIZES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run goes, whatever its method: see `fedkin config` for every key's meaning."""
+
+    rounds: int = 100
+    seed: int = 0
+    fraction: float = 1.0
+    eval_every: int = 10
+    checkpoint_every: int = 10
+    baseline: bool = True
+    train_scores: bool = False
+    engine: str = "embedded"
+    strategy: str = "auto"
+    block_size: int | None = None
+    threads: int | None = None
+    memory: int | str | None = None
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "eval_every", "checkpoint_every", "block_size", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise FedkinError(f"{name} must be at least 1, not {value}")
+        if not 0 <= self.seed < 2**63:
+            raise FedkinError(f"seed must be at least 0 and below 2^63, not {self.seed}")
+        if not 0 < self.fraction <= 1:
+            raise FedkinError(f"fraction must be above 0 and at most 1, not {self.fraction}")
+        parse_size(self.memory)
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Settings by name; an unknown one is answered with the nearest."""
+    names = [f.name for f in fields(Settings)]
+    for name in values:
+        if name not in names:
+            raise unknown("setting", name, names)
+    return Settings(**values)
+
+
+def parse_size(size: int | str | None) -> int | None:
+    """Bytes in `500MB`, `2GB` or a plain number."""
+    if size is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]B)?\s*", str(size).upper(), re.ASCII)
+    if not found:
+        raise FedkinError(f"memory = '{size}' is not a size: write 500MB or 2GB")
+    return int(float(found[1]) * SIZES[found[2] or ""])

@@ -1,0 +1,116 @@
+"""A run over sites: gather them, train round by round, and let each keep its own model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from flwr.superlink.grid import HttpGrid
+
+from fedkin.command.runs import RESUME_SERVED
+from fedkin.core.federation import parts
+from fedkin.core.problem import Problem
+from fedkin.engines.flower.engine import Flower
+from fedkin.engines.flower.post import FlowerPost
+from fedkin.errors import FedkinError
+from fedkin.methods import Method
+from fedkin.runs.config import RunConfig
+from fedkin.runs.folder import RunFolder
+from fedkin.runs.models import named
+from fedkin.runs.pictures import write_results
+from fedkin.runs.settings import Settings
+from fedkin.runs.sites.plan import Plan
+from fedkin.runs.training import Trainer
+from fedkin.tensors import write_tensors
+
+HELLO_LIMIT = 10**6
+Say = Callable[[str], None]
+
+
+class ServedTrainer(Trainer):
+    """A trainer whose clients are sites; their personal models stay with them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        settings: Settings,
+        folder: RunFolder,
+        port: Callable[[str], Flower],
+        say: Say,
+    ) -> None:
+        super().__init__(problem, method, settings, folder, port)
+        self.say = say
+
+    def _finish(self, folder: RunFolder) -> None:
+        """Every site writes its own model; here remain the tables, and a global model."""
+        lane = self.lanes["method"]
+        engine = lane.fed.engine
+        assert isinstance(engine, Flower)
+        write_results(folder.path, lane.method.results(lane.state), self.problem.data)
+        lane.fed.after_round(self.round)
+        missed = []
+        for ask in parts(lane.method.personal(lane.fed, lane.state)):
+            done = engine.finish(ask)
+            missed += [engine.sites[i] for i in done.at[~done.arrived].tolist()]
+        shared = lane.method.global_model(lane.state)
+        folder.models.mkdir(exist_ok=True)
+        if shared is not None:
+            path = folder.models / "global.safetensors"
+            write_tensors(path, named(self.problem.layout, shared))
+        if missed:
+            self.say(
+                f"not reached at the end, and without their models: {', '.join(missed)}; "
+                f"let them join again and go on with: {RESUME_SERVED} {folder.path}"
+            )
+
+
+def conduct(
+    grid: HttpGrid,
+    folder: RunFolder,
+    config: RunConfig,
+    registered: bool,
+    patience: float,
+    say: Say,
+) -> ServedTrainer:
+    """The trainer of this folder's run over the sites that come, ready to run."""
+    plan = Plan.read(folder.path)
+    plan = replace(plan, starts=plan.starts + 1).write(folder.path)
+
+    def warn(sentence: str) -> None:
+        say(sentence)
+        folder.log(sentence)
+
+    def admit(facts: dict[str, Any]) -> None:
+        plan.admit(facts, {k: c for k, c in post.cards.items() if k != facts.get("name")})
+
+    hello = {"experiment": plan.experiment, "setup": plan.setup(config)}
+    post = FlowerPost(grid, hello, admit, plan.terms, HELLO_LIMIT, warn, registered)
+    again = bool(plan.cards)
+    wanted = plan.terms.enough(len(plan.names)) if again else plan.clients
+    say(f"waiting for {wanted} sites")
+    if not post.gather(lambda cards: len(cards) >= wanted, patience):
+        raise FedkinError(
+            f"only {len(post.cards)} of {wanted} sites joined within {patience:g} seconds"
+            + (f" ({', '.join(sorted(post.cards))})" if post.cards else "")
+            + f": wait for them again with `{RESUME_SERVED} {folder.path}`"
+        )
+    if not again:
+        plan = plan.settled(post.cards).write(folder.path)
+    say(f"sites: {', '.join(plan.names)}")
+    problem = config.make_problem(plan.data(config.data))
+    if problem.size != plan.cards[0]["parameters"]:
+        raise FedkinError(
+            f"the sites' model has {plan.cards[0]['parameters']} parameters, the server's "
+            f"{problem.size}; the versions of fedkin differ"
+        )
+    post.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
+
+    def port(lane: str) -> Flower:
+        return Flower(post, plan.names, plan.experiment, lane, plan.starts, problem.device, warn)
+
+    trainer = ServedTrainer(problem, config.make_method(), config.settings(), folder, port, say)
+    for sentence in trainer.resume() if again else ():
+        warn(sentence)
+    return trainer

@@ -1,0 +1,214 @@
+"""`fedkin join`: a site takes part with its own data until the server is done."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.common.serde import context_from_proto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    pull_and_inflate_object_from_tree,
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
+
+from fedkin.engines.flower.certificates import SiteFiles, read_public
+from fedkin.engines.flower.processes import Child, free_port, write_private
+from fedkin.engines.flower.reach import (
+    check_host,
+    check_key,
+    is_loopback,
+    split_address,
+    wait_for_server,
+)
+from fedkin.engines.flower.runtime import Place, acquire, heartbeat
+from fedkin.engines.flower.scripts.rest import Rest
+from fedkin.errors import FedkinError
+from fedkin.runs.folder import take_lock
+from fedkin.runs.sites.client_app import reply
+from fedkin.runs.sites.site import Resident
+
+PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is asked for again
+LINGER = 3.0  # seconds for the last answer to leave
+AGAIN = 2.0  # seconds before a connection that broke is tried again
+KEY_TIME = 120.0  # seconds in which Flower notices that the last one with this key is dead
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a site takes part. `keys` are its certificates; None: a plain connection.
+    `patience` is how many seconds it waits for a server that it has never reached."""
+
+    server: str
+    site: Resident
+    keys: SiteFiles | None
+    poll: float = 0.2
+    stay: bool = False
+    patience: float = inf
+
+
+class End(Enum):
+    """How a connection ended: all is done, it broke off, or the server did not take it."""
+
+    DONE = auto()
+    BROKEN = auto()
+    NOT_TAKEN = auto()
+
+
+def keys_for(server: str, certs: Path | None, insecure: bool) -> SiteFiles | None:
+    """The site's keys; without any only this very machine is spoken to."""
+    if certs is not None:
+        return SiteFiles.of(certs)
+    if not is_loopback(split_address(server)[0]) and not insecure:
+        raise FedkinError(
+            f"{server} is reached over the network: give the folder with this site's key with "
+            "--certs (or say --insecure where something else encrypts and authenticates)"
+        )
+    return None
+
+
+def join(options: Joining, say: Callable[[str], None]) -> None:
+    """Connect, answer whatever is asked, and end when the server is done."""
+    authority = options.keys.authority if options.keys else None
+    check_host(options.server)
+    wait_for_server(options.server, authority, say, options.patience)
+    if options.keys:
+        check_key(options.server, options.keys.authority, read_public(options.keys.public))
+    say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    with take_lock(options.site.home):
+        told, refused_at, patience = False, inf, options.patience
+        while (end := attend(options, say)) is not End.DONE:
+            if not told:
+                say("the connection broke off; trying again until the server takes it")
+                told = True
+            if end is End.BROKEN:  # it was there once: it will come back
+                refused_at, patience = inf, inf
+            else:
+                refused_at = min(refused_at, time.monotonic())
+            if time.monotonic() > refused_at + KEY_TIME:
+                raise FedkinError(
+                    f"{options.server} does not take this site: another one with its key is there, "
+                    f"or {options.site.home / 'flower'} says why"
+                )
+            time.sleep(AGAIN)
+            wait_for_server(options.server, authority, say, patience)
+
+
+def attend(options: Joining, say: Callable[[str], None]) -> End:
+    """Answer messages until there is an end."""
+    home = options.site.home / "flower"
+    home.mkdir(exist_ok=True)
+    place = Place(f"127.0.0.1:{free_port()}", home / "secret")
+    write_private(place.secret, secrets.token_bytes(32))
+    node = start_node(options, place, home)
+    site, leave_at, told, rest = options.site, inf, "", Rest(0.02, 0.2)
+    try:
+        with place.for_tasks() as tasks:
+            while node.exit_code is None and time.monotonic() < leave_at:
+                if not attend_once(place, tasks, site):
+                    rest.take()
+                    continue
+                rest.over()
+                if site.finished:
+                    site.finished = False
+                    say(f"finished: the model of '{site.name}' is {site.model_path}")
+                    leave_at = inf if options.stay else time.monotonic() + LINGER
+                elif site.refused is not None and told != site.refused:
+                    told = site.refused
+                    if options.stay:
+                        say(f"'{site.name}' cannot take part: {told}")
+                    else:
+                        leave_at = time.monotonic() + LINGER
+    finally:
+        node.stop()
+    if site.refused is not None and leave_at < inf:
+        raise FedkinError(f"'{site.name}' cannot take part: {site.refused}")
+    if leave_at < inf:
+        return End.DONE
+    return End.BROKEN if "SuperNode ID" in node.said() else End.NOT_TAKEN
+
+
+def start_node(options: Joining, place: Place, home: Path) -> Child:
+    words: list[object] = [options.poll, "--superlink", options.server]
+    if options.keys is None:
+        words.append("--insecure")
+    else:
+        words += ["--root-certificates", options.keys.authority]
+        words += ["--auth-supernode-private-key", options.keys.key]
+    host, _, port = place.address.partition(":")
+    words += ["--isolation", "process", "--superexec-auth-secret-file", place.secret]
+    words += ["--host", host, "--port", port]
+    return Child("supernode.py", words, home, home / "supernode.log")
+
+
+def attend_once(place: Place, tasks: RuntimeHttpClient, site: Resident) -> bool:
+    """Answer the message that waits, if there is one. What goes wrong with Flower goes wrong
+    with this message only: the server will do without it, or ask again."""
+    try:
+        task = acquire(tasks, TaskType.CLIENT_APP)
+        if task is not None:
+            with place.with_token(task[0]) as client:
+                carry_out(client, site)
+        return task is not None
+    except (httpx.HTTPError, ObjectPullError, IndexError):  # not yet listening, or ending
+        return False
+
+
+def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """The message of a task, whose pieces the SuperNode may still be getting."""
+    begun = client.PullTaskInput(PullTaskInputRequest())
+    context = context_from_proto(begun.context)
+    # messages take whom they are from out of here
+    TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
+    TaskIdentity.node_id = context.node_id
+    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+    about = Node(node_id=context.node_id), context.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, *about),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, *about),
+        return_type=Message,
+        initial_backoff=PIECES[0],
+        backoff_cap=PIECES[1],
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message, context
+
+
+def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
+    """One message: what Flower's own client app process does, without the process."""
+    with heartbeat(client):
+        message, context = pull_message(client)
+        status, details = SubStatus.COMPLETED, ""
+        try:
+            answer = reply(message, site)
+        except Exception as error:  # a step that fails must not end the site
+            site.say(f"a request could not be answered: {type(error).__name__}: {error}")
+            # an error's words may quote data, which are not for the server
+            status, details = SubStatus.FAILED, type(error).__name__
+            failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
+            answer = Message(failed, reply_to=message)
+        # a piece that the server has got from another site already is not sent on: once the
+        # rest has left, the SuperNode does not want it any more
+        with suppress(ObjectPushError):
+            push_message(client, answer, context)
+        push_task_output(client, context, status, details)

@@ -1,0 +1,165 @@
+"""What a served run agrees on with its sites, kept in its folder as `serve.json`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from fedkin import __version__
+from fedkin.data import DataConfig
+from fedkin.data.clients import ClientData, Examples
+from fedkin.data.facts import with_facts
+from fedkin.data.site import SHARED_KEYS, Agreement
+from fedkin.engines.flower.post import Card, Terms
+from fedkin.errors import FedkinError
+from fedkin.runs.config import RunConfig, make_config
+from fedkin.runs.sites.site import NAME
+from fedkin.runs.validation import validated
+from fedkin.tensors import write_text
+from fedkin.toml import read_toml, to_toml
+
+FILE = "serve.json"
+# what a site tells of its data that must be the same everywhere
+ALIKE = ("fedkin", "shape", "target", "num_classes", "parameters")
+
+
+class SiteFacts(BaseModel):
+    """What a site tells of itself, before it is believed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=NAME)
+    identity: str = Field(max_length=64)
+    fedkin: str = Field(max_length=64)
+    train: int = Field(ge=1)
+    test: int = Field(ge=0)
+    validation: int | None = Field(ge=0)
+    shape: list[PositiveInt] = Field(min_length=1, max_length=4)
+    target: list[PositiveInt] = Field(max_length=4)
+    num_classes: int | None = Field(ge=1)
+    parameters: int = Field(ge=1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part and how; `starts` counts how often the server has begun or gone on."""
+
+    experiment: str
+    clients: int
+    sites: dict[str, Any]
+    wait: float
+    timeout: float
+    starts: int = 0
+    cards: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def new(cls, name: str, clients: int, agreement: Agreement, terms: Terms) -> Plan:
+        experiment = f"{name[:60]}-{secrets.token_hex(6)}"
+        return cls(experiment, clients, agreement.model_dump(), terms.wait, terms.timeout)
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        try:
+            facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FedkinError(f"{folder} is not the folder of a served run: no {FILE}") from None
+        return cls(**{**facts, "cards": tuple(facts["cards"])})
+
+    def write(self, folder: Path) -> Plan:
+        write_text(folder / FILE, json.dumps(asdict(self), indent=1))
+        return self
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.wait, self.timeout)
+
+    def under(self, wait: float | None, timeout: float | None) -> Plan:
+        """The same with other terms, where some are given."""
+        terms = self.terms.changed(wait, timeout)
+        return replace(self, wait=terms.wait, timeout=terms.timeout)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites in the order of clients, once it is settled who takes part."""
+        return tuple(card["name"] for card in self.cards)
+
+    def settled(self, cards: Mapping[str, Card]) -> Plan:
+        """The first `clients` sites by name take part, from now on and until the end."""
+        names = sorted(cards)[: self.clients]
+        return replace(self, cards=tuple(cards[name].facts for name in names))
+
+    def setup(self, config: RunConfig) -> dict[str, Any]:
+        """What a site must know to make its problem; it has no path in it."""
+        return {
+            "method": config.method,
+            "seed": config.seed,
+            "model": config.model.model_dump(exclude={"device"}, exclude_none=True),
+            "data": config.data.model_dump(include=set(SHARED_KEYS), exclude_none=True),
+            "sites": self.sites,
+        }
+
+    def admit(self, facts: Mapping[str, Any], others: Mapping[str, Card]) -> None:
+        """Refuse a site that cannot be a client of this run."""
+        validated(SiteFacts, facts, "what it tells of itself")
+        if self.cards:
+            same = next((card for card in self.cards if card["name"] == facts["name"]), None)
+            if same is None:
+                raise FedkinError(f"this run has begun with {', '.join(self.names)}")
+            keys: tuple[str, ...] = (*ALIKE, "train", "test", "validation")
+        else:
+            same = next((card.facts for card in others.values()), {"fedkin": __version__})
+            keys = ALIKE if others else ("fedkin",)
+        for key in keys:
+            if facts[key] != same[key]:
+                raise FedkinError(f"its {key} is {facts[key]}, and not {same[key]}")
+
+    def data(self, config: DataConfig) -> ClientData:
+        """The clients as the server knows them: how many examples of which shape, no more.
+
+        What the server's own table of clients tells of them comes with it.
+        """
+        shape, target = self.cards[0]["shape"], self.cards[0]["target"]
+        classes = self.cards[0]["num_classes"]
+        kind = torch.float32 if classes is None else torch.int64
+        blank = torch.zeros(2, *shape), torch.zeros(2, *target, dtype=kind)
+
+        def part(name: str) -> Examples:
+            return Examples.elsewhere(torch.tensor([c[name] for c in self.cards]), *blank)
+
+        known = ClientData(
+            part("train"),
+            part("test"),
+            classes,
+            part("validation") if self.cards[0]["validation"] is not None else None,
+            self.names,
+        )
+        return with_facts(known, config)
+
+
+def served_config(config: RunConfig, agreement: Agreement, made_with: Mapping[str, Any]) -> str:
+    """The complete config of a served run, as `read_serve_config` takes it: serving it again
+    repeats the run."""
+    values = tomllib.loads(config.to_toml(made_with))
+    data = {key: value for key, value in values["data"].items() if key in SHARED_KEYS}
+    if config.data.client_table:
+        data["client_table"] = str(Path(config.data.client_table).resolve())
+    return to_toml({**values, "data": data, "sites": agreement.model_dump()})
+
+
+def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
+    """A run's config with the table [sites] that only a served run has."""
+    values = read_toml(path)
+    values.pop("made_with", None)
+    sites = values.pop("sites", {})
+    config = make_config(values, str(path))
+    agreement = validated(Agreement, sites, f"{path}: [sites]")
+    # every round is kept: sites remember no further back than the last few
+    return config.model_copy(update={"checkpoint_every": 1}), agreement

@@ -1,0 +1,79 @@
+"""`fedkin serve`: a SuperLink, the sites that join it, and a run over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from fedkin.command.runs import BY_SERVE, RESUME_SERVED, RUNS, finish, versions
+from fedkin.command.screen import say
+from fedkin.engines.flower.certificates import ServerFiles
+from fedkin.engines.flower.link import APP, Link
+from fedkin.engines.flower.post import Terms
+from fedkin.engines.flower.reach import is_loopback
+from fedkin.errors import FedkinError
+from fedkin.runs.folder import RunFolder, next_folder
+from fedkin.runs.sites.conducting import conduct
+from fedkin.runs.sites.plan import Plan, read_serve_config, served_config
+from fedkin.tensors import write_text
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Where and how a server listens. `certs` is None: plain connections, on loopback only
+    unless `insecure` says that something else protects them."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    certs: Path | None = None
+    insecure: bool = False
+    patience: float = 3600.0
+    quiet: bool = False
+
+    def keys(self) -> ServerFiles | None:
+        if self.certs is not None:
+            return ServerFiles.of(self.certs)
+        if not is_loopback(self.host) and not self.insecure:
+            raise FedkinError(
+                f"{self.host} can be reached over the network: make certificates with "
+                "`fedkin certs` and give their folder with --certs (or say --insecure where "
+                "something else encrypts and authenticates)"
+            )
+        return None
+
+
+def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> RunFolder:
+    """The folder of a new served run."""
+    if clients < 1:
+        raise FedkinError(f"--clients must be at least 1, not {clients}")
+    config, agreement = read_serve_config(config_path)
+    path = out or next_folder(RUNS, f"{config.method}-sites")
+    made_with = {**versions(), "by": BY_SERVE}
+    folder = RunFolder.create(path, served_config(config, agreement, made_with))
+    Plan.new(path.name, clients, agreement, terms).write(path)
+    (path / "app").mkdir()
+    write_text(path / "app" / "pyproject.toml", APP)
+    return folder
+
+
+def serve(folder: RunFolder, options: Serving) -> None:
+    """Run, or go on with, what the folder holds."""
+    (config, _), keys = read_serve_config(folder.path / "config.toml"), options.keys()
+    Plan.read(folder.path)
+    link = Link(folder.path / "flower", options.host, options.port, keys)
+    try:
+        if keys:
+            link.register(keys.sites)
+        say(f"serving at {link.place.address} {'with TLS' if keys else 'without TLS'}")
+        with link.run() as grid:
+            trainer = conduct(grid, folder, config, keys is not None, options.patience, say)
+            finish(trainer, options.quiet, RESUME_SERVED)
+    except httpx.HTTPError as error:
+        raise FedkinError(
+            f"the SuperLink does not answer any more ({error}; see {folder.path}/flower): "
+            f"go on with `{RESUME_SERVED} {folder.path}`"
+        ) from None
+    finally:
+        link.stop()

@@ -1,0 +1,100 @@
+"""A run folder opened again: its tables, and its models as plain modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedkin.core.losses import LOSSES
+from fedkin.core.problem import Problem
+from fedkin.data.clients import ClientData, Examples
+from fedkin.errors import FedkinError
+from fedkin.models import build
+from fedkin.runs.config import ModelConfig
+from fedkin.runs.groups import Records
+from fedkin.runs.inputs import Inputs
+from fedkin.runs.models import load_model
+from fedkin.runs.run import PersonalModels
+from fedkin.runs.validation import validated
+from fedkin.runs.who import TABLE, read_mixing
+
+
+class StoredRun(Records):
+    """What a training left behind: `metrics`, `clients`, `personal`, `mixing`, without its data."""
+
+    def __init__(self, path: Path, module: nn.Module | None = None) -> None:
+        super().__init__(path)
+        self._module = module
+
+    @property
+    def accuracy(self) -> float:
+        """Mean personal accuracy at the last evaluation."""
+        return float(self.metrics["personal_accuracy"].dropna().iloc[-1])
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        return Inputs.load(self.path)
+
+    @cached_property
+    def personal(self) -> PersonalModels:
+        """Every client's own model, read when asked for."""
+        if not (self.path / "models").is_dir():
+            raise FedkinError(
+                f"{self.path} has no models yet: finish it with `fedkin resume {self.path}`"
+            )
+        return PersonalModels(self._problem, FilesOfModels(self.path / "models", self._problem))
+
+    @property
+    def mixing(self) -> Tensor | None:
+        """How much every client (row) learns from every other (column), where the method tells."""
+        return read_mixing(self.path)[0] if (self.path / TABLE).is_file() else None
+
+    @cached_property
+    def _problem(self) -> Problem:
+        """The run's model with clients that have names but no data."""
+        known = self.inputs
+        if self._module is None and "model" not in self.settings:
+            raise FedkinError(
+                f"{self.path} was made with a model of your own: give it too, as in "
+                "open_run(path, module)"
+            )
+        module = self._module
+        if module is None:
+            config = validated(ModelConfig, self.settings["model"], f"{self.path}/config.toml")
+            module = build(config.name, known.input_shape, known.outputs)
+        dtype = getattr(torch, known.dtype)
+        nothing = torch.zeros(1, dtype=dtype).expand(len(known.clients), *known.input_shape)
+        kind = torch.long if known.num_classes is not None else dtype
+        shape = (known.outputs,) if known.num_classes is None and known.outputs > 1 else ()
+        targets = torch.zeros(1, dtype=kind).expand(len(known.clients), *shape)
+        one_each = Examples(nothing, targets, torch.arange(len(known.clients) + 1))
+        data = ClientData(one_each, one_each, known.num_classes, names=known.clients)
+        return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
+
+
+class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):
+    """Models by the client's number, each read from its file when asked for."""
+
+    def __init__(self, folder: Path, problem: Problem) -> None:
+        self.folder, self.problem = folder, problem
+
+    def __getitem__(self, client: int) -> tuple[Problem, Tensor]:
+        return load_model(self.folder, self.problem, client, self.problem.data.names[client])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __len__(self) -> int:
+        return self.problem.num_clients
+
+
+def open_run(path: str | Path, module: nn.Module | None = None) -> StoredRun:
+    """A run from its folder: `metrics`, `clients`, `personal`, `mixing`.
+
+    `module` is needed for models that were made in Python and not by name.
+    """
+    return StoredRun(Path(path), module)

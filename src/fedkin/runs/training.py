@@ -1,0 +1,310 @@
+"""The run: rounds, evaluation, records, checkpoints, resume."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.core.federation import Engine, Federation
+from fedkin.core.memory import Budget, Memory
+from fedkin.core.problem import Problem
+from fedkin.engines import Embedded, make_engine
+from fedkin.errors import DivergedError, FedkinError
+from fedkin.methods import Local, Method
+from fedkin.methods.registry import get_method
+from fedkin.runs import checkpoint
+from fedkin.runs.capacity import write_capacities
+from fedkin.runs.evaluation import Scores, score, score_model
+from fedkin.runs.folder import RunFolder
+from fedkin.runs.inputs import keep_inputs
+from fedkin.runs.lane import (
+    Lane,
+    check_server_memory,
+    choices_of,
+    go_on_with,
+    local_like,
+    restore_lanes,
+    save_lanes,
+)
+from fedkin.runs.models import save_models
+from fedkin.runs.pictures import write_results
+from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
+from fedkin.runs.run import Run
+from fedkin.runs.settings import Settings, make_settings, parse_size
+from fedkin.runs.validation import check_method
+from fedkin.toml import to_toml
+
+# in config.toml, of a run that Python started: its data and model are known only there
+BY_PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress display needs after every round."""
+
+    round: int
+    rounds: int
+    accuracy: float | None
+
+
+class Trainer:
+    """Advances a method, and local-only training beside it, round by round.
+
+    With a folder everything worth keeping is written there as it happens, and
+    `resume` continues exactly where the last checkpoint stands. `port` gives each lane
+    its engine where several runs, `sharing` of them, are computed as one: each is then
+    charged its part of the time.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        settings: Settings | None = None,
+        folder: RunFolder | None = None,
+        port: Callable[[str], Engine] | None = None,
+        sharing: int = 1,
+    ) -> None:
+        check_method(method)
+        self.problem, self.method, self.folder = problem, method, folder
+        self._port, self._sharing = port, sharing
+        self.settings = settings or Settings()
+        self.round, self.stopping = 0, False
+        self.saved_round = 0
+        self._accuracy: float | None = None
+        self._personal: Scores | None = None
+        self._planned = folder.strategy() if folder else {}
+        self._threads: int = self._planned.get("threads") or torch.get_num_threads()
+        self._budget = Budget(parse_size(self.settings.memory))
+        self.lanes = {"method": self._lane(method, "method")}
+        if self.settings.baseline and not isinstance(method, Local):
+            self.lanes["local"] = self._lane(local_like(method), "local")
+        if folder:
+            keep_inputs(folder.path, problem)
+        self.metrics: list[dict[str, Any]] = []
+        self.timing: list[dict[str, Any]] = []
+        # one table per evaluation; with a folder they are kept there and not here
+        self.clients: list[dict[str, list[Any]]] = []
+
+    def _lane(self, method: Method, name: str) -> Lane:
+        s = self.settings
+        spill = self.folder.path if self.folder else None
+        memory = Memory(self.problem.num_clients, self._budget, spill)
+        threads = s.threads or self._threads
+        planned = self._planned.get(name, ())
+        engine: Engine = (
+            self._port(name)
+            if self._port
+            else make_engine(
+                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned, s.rounds
+            )
+        )
+        fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
+        lane = Lane(method, fed, method.init(fed))
+        check_server_memory(lane, parse_size(s.memory))
+        return lane
+
+    @property
+    def strategy(self) -> str | None:
+        """What the embedded engine chose, once it has."""
+        engine = self.lanes["method"].fed.engine
+        return str(engine.chosen) if isinstance(engine, Embedded) and engine.chosen else None
+
+    # rounds --------------------------------------------------------------------------
+
+    def run(self, on_round: Callable[[Progress], None] | None = None) -> Run:
+        """Train until the last round, or until `stopping` is set."""
+        while self.round < self.settings.rounds and not self.stopping:
+            self.step()
+            if on_round:
+                on_round(Progress(self.round, self.settings.rounds, self._accuracy))
+        if self.folder and self.round >= self.settings.rounds:
+            self._finish(self.folder)
+        return Run(self.problem, self)
+
+    def step(self) -> None:
+        """One round of every lane, evaluated and saved when due."""
+        number, seconds = self.round + 1, {}
+        last = number == self.settings.rounds
+        for name, lane in self.lanes.items():
+            # requests set this as they need it; a round must not depend on the one before
+            torch.set_num_threads(self._threads)
+            start = time.perf_counter()
+            lane.step(number, last)
+            seconds[name] = (time.perf_counter() - start) / self._sharing
+        scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
+        fed = self.lanes["method"].fed
+        self.metrics.append(metrics_row(number, fed, scores))
+        # what the baseline beside it takes is not the method's cost
+        self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
+        self.round = number
+        if scores:
+            self._accuracy = self.metrics[-1]["personal_accuracy"]
+            self._personal = scores["personal"]
+        clients = client_table(number, fed, scores) if scores else {}
+        if not self.folder:
+            self.clients += [clients] if scores else []
+            return
+        shutil.rmtree(self.folder.models, ignore_errors=True)  # of a run that is made longer
+        self._write(self.folder, clients)
+        if last or number % self.settings.checkpoint_every == 0:
+            self.save()
+
+    def _evaluate(self, number: int) -> dict[str, Scores]:
+        torch.set_num_threads(self._threads)
+        lane = self.lanes["method"]
+        models = lane.models(number)
+        found = {"personal": score(lane.fed, models)}
+        if self.problem.data.validation is not None:
+            found["validation"] = score(lane.fed, models, "validation")
+        if self.settings.train_scores:
+            found["train"] = score(lane.fed, models, "train")
+        model = lane.method.global_model(lane.state)
+        if model is not None:
+            found["global"] = score_model(lane.fed, model)
+            if self.settings.train_scores:
+                found["global_train"] = score_model(lane.fed, model, "train")
+        if "local" in self.lanes:
+            alone = self.lanes["local"]
+            found["local"] = score(alone.fed, alone.models(number))
+        bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
+        if bool(bad.any()):
+            names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
+            raise DivergedError(
+                f"training diverged by round {number}: the personal models of {int(bad.sum())} of "
+                f"{len(bad)} clients ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) give "
+                "losses that are not finite; lower the learning rate"
+            )
+        return found
+
+    # keeping -------------------------------------------------------------------------
+
+    def _write(self, folder: RunFolder, clients: dict[str, list[Any]]) -> None:
+        self._keep_strategy(folder)
+        fed = self.lanes["method"].fed
+        folder.append("metrics.csv", {name: [v] for name, v in self.metrics[-1].items()})
+        folder.append("timing.csv", {name: [v] for name, v in self.timing[-1].items()})
+        folder.append("clients.csv", clients)
+        for name, value in fed.records.items():
+            if isinstance(value, Tensor) and value.dim():
+                folder.append(f"diagnostics/{name}.csv", numbers_row(self.round, value))
+        if fed.not_finite:
+            names = ", ".join(self.problem.data.names[i] for i in fed.not_finite[:10])
+            folder.log(f"round {self.round}: answers that are not finite left out: {names}")
+
+    def _keep_strategy(self, folder: RunFolder) -> None:
+        """Choices depend on timing, so they are kept before anything that depends on them."""
+        facts = {**self._planned, "threads": self._threads}
+        for name, chosen in choices_of(self.lanes).items():
+            if len(chosen) > len(facts.get(name, ())):
+                facts[name] = chosen
+        if facts != self._planned:
+            folder.keep_strategy(facts)
+            self._planned = facts
+
+    def save(self) -> None:
+        """Write a checkpoint of the present round, unless there is one."""
+        assert self.folder is not None
+        if self.saved_round == self.round:
+            return
+        broken = [name for lane in self.lanes.values() for name in lane.broken()]
+        if broken:
+            raise DivergedError(
+                f"training diverged by round {self.round}, for all clients: the server's "
+                f"'{broken[0]}' is not a number any more; lower the learning rate"
+            )
+        self.folder.sync()
+        tensors, numbers = save_lanes(self.lanes)
+        facts = {"about": self._about(), "numbers": numbers, "choices": choices_of(self.lanes)}
+        checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
+        self.saved_round = self.round
+
+    def resume(self) -> list[str]:
+        """Go back to the newest sound checkpoint; sentences about damage that was found."""
+        assert self.folder is not None
+        found, damage = checkpoint.latest(self.folder.checkpoints)
+        if found and found.facts["about"] != self._about():
+            raise FedkinError(
+                f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
+                f"config.toml says {_listed(self._about())}: put config.toml back as it was"
+            )
+        self.round = self.saved_round = found.round if found else 0
+        self.folder.cut_back(self.round)
+        for name in ("metrics", "timing"):
+            table = self.folder.table(f"{name}.csv").astype(object)
+            setattr(self, name, table.where(table.notna(), None).to_dict("records"))
+        if len(self.metrics) != self.round:
+            lost = self.round - len(self.metrics)
+            damage.append(f"{self.folder.path / 'metrics.csv'} has lost {lost} of its rows")
+        if found:
+            restore_lanes(self.lanes, found.tensors(), found.facts["numbers"])
+            go_on_with(self.lanes, found.facts["choices"])
+        if found and not damage:  # what a kill in the middle of a save left over
+            checkpoint.prune(self.folder.checkpoints, self.round)
+        if damage:
+            again = f"going on after round {self.round}"
+            damage.append(again if found else "no checkpoint is left: starting from round 0 again")
+        return damage
+
+    def _about(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with the run that reads it."""
+        return {
+            "method": self.method.name,
+            "clients": self.problem.num_clients,
+            "parameters": self.problem.size,
+            "baseline": "local" in self.lanes,
+        }
+
+    def _finish(self, folder: RunFolder) -> None:
+        if folder.models.exists():  # it appears last, complete
+            return
+        torch.set_num_threads(self._threads)
+        lane = self.lanes["method"]
+        results = lane.method.results(lane.state)
+        write_results(folder.path, results, self.problem.data)
+        lane.fed.after_round(self.round)
+        if "rates" in results:
+            write_capacities(folder.path, lane.fed, lane.method, lane.state, self._personal)
+        save_models(folder.models, lane.fed, lane.method, lane.state)
+
+
+def train(
+    problem: Problem,
+    method: Method | str,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    on_round: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train one model per client and evaluate it on the client's own held-out data.
+
+    `method` is a Method or its name; `settings` are those of `Settings` (rounds, seed,
+    fraction, eval_every, engine, ...). With `resume` a run that was stopped goes on in its
+    folder; it needs the same problem, method and settings again.
+    """
+    chosen = get_method(method)() if isinstance(method, str) else method
+    checked, kept = make_settings(settings), None
+    if resume and not folder:
+        raise FedkinError("resume needs the folder of the run that is to go on")
+    if folder and resume:
+        kept = RunFolder.open(Path(folder))
+    elif folder:
+        about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
+        kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
+    trainer = Trainer(problem, chosen, checked, kept)
+    if kept and resume:
+        for sentence in trainer.resume():
+            kept.log(sentence)
+    return trainer.run(on_round)
+
+
+def _listed(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())

@@ -1,0 +1,100 @@
+"""Who learns from whom: the table, the file and the picture of a run's mixing weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedkin.errors import FedkinError
+from fedkin.runs.folder import read_table
+from fedkin.runs.run import client_number
+
+TABLE, PICTURE = "mixing.csv", "who_helps_whom.png"
+
+# more names than this beside the picture cannot be read; more clients take long to arrange well
+MOST_NAMES, MOST_ARRANGED = 60, 300
+
+
+def who_helps(alpha: Tensor, names: Sequence[str], client: int | str) -> pd.DataFrame:
+    """The clients that one client learns from (`client`) and their weights, the heaviest first."""
+    own = alpha[client_number(names, client)]
+    order = own.argsort(descending=True, stable=True)
+    order = order[own[order] > 0]
+    weights = own[order].numpy(force=True)
+    return pd.DataFrame({"client": [names[i] for i in order.tolist()], "weight": weights})
+
+
+def write_mixing(folder: Path, alpha: Tensor, names: Sequence[str]) -> None:
+    """Write mixing.csv, clients down and whom they learn from across, and the picture."""
+    table = pd.DataFrame(alpha.numpy(force=True), columns=list(names))
+    table.insert(0, "client", list(names), allow_duplicates=True)
+    table.to_csv(folder / TABLE, index=False)
+    draw_mixing(folder / PICTURE, alpha, names)
+
+
+def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """The weights [N, N] and the clients' names from a run folder."""
+    if not (folder / TABLE).is_file():
+        raise FedkinError(
+            f"{folder} has no {TABLE}: only finished runs of methods that learn who to learn "
+            "with (perm, perm-two-stage, submodel-perm) have one"
+        )
+    table = read_table(folder / TABLE)
+    names = tuple(table.iloc[:, 0].astype(str))
+    return torch.from_numpy(table.iloc[:, 1:].to_numpy(np.float64)), names
+
+
+def read_rates(folder: Path) -> dict[str, float]:
+    """Clients' rates by name, of a run whose models differ in size; of others nothing."""
+    table = read_table(folder / "rates.csv")
+    return {} if table.empty else dict(zip(table["client"], table.iloc[:, 1], strict=True))
+
+
+def like_beside_like(alpha: Tensor) -> NDArray[np.int64]:
+    """An order of the clients in which those that learn from each other are neighbours.
+
+    Clients are merged by how much of their weight they share: the distance between two of
+    them is 1 - sum_k min(alpha_ik, alpha_jk), from 0 (same weights) to 1 (nothing shared).
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage  # here: not every run draws
+
+    rows = alpha.double().numpy(force=True)
+    if len(rows) < 3:
+        return np.arange(len(rows))
+    # for weights that sum to 1 this is half the distance |a - b|_1
+    tree: Any = linkage(
+        rows, "average", metric="cityblock", optimal_ordering=len(rows) <= MOST_ARRANGED
+    )
+    order: NDArray[np.int64] = leaves_list(tree).astype(np.int64)
+    return order
+
+
+def draw_mixing(path: Path, alpha: Tensor, names: Sequence[str]) -> None:
+    """The heat map: a row for every client, the darker the more it learns from the column's."""
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window system
+
+    order = like_beside_like(alpha)
+    weights = alpha.numpy(force=True)[np.ix_(order, order)]
+    figure = Figure(figsize=(7.5, 6.5), layout="constrained")
+    axes = figure.subplots()
+    # square root: otherwise a client's weight on itself hides all the others
+    norm = PowerNorm(0.5, 0, max(float(weights.max()), 1e-12))
+    image = axes.imshow(weights, cmap="Blues", norm=norm, interpolation="nearest")
+    axes.set(xlabel="learns from", ylabel="client", title="Who helps whom")
+    if len(names) <= MOST_NAMES:
+        labels = [names[i] for i in order]
+        axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), labels, fontsize=7)
+    else:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.colorbar(image, ax=axes, label="weight")
+    figure.savefig(path, dpi=120)

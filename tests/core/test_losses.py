@@ -1,0 +1,80 @@
+"""Losses against their definitions and derivatives, and the models they accept."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedkin.core.client import Client
+from fedkin.core.losses import LOSSES
+from fedkin.core.problem import Problem
+from fedkin.errors import FedkinError
+from fedkin.runs.evaluation import score_model
+from tests.helpers import blobs, federation
+
+
+def outputs_and_targets(width: int, classes: int):
+    g = torch.Generator().manual_seed(0)
+    outputs = torch.randn(40, width, generator=g, dtype=torch.float64)
+    return outputs, torch.randint(0, classes, (40,), generator=g)
+
+
+@pytest.mark.parametrize(("name", "width"), [("logistic", 1), ("cross-entropy", 3)])
+def test_closed_form_slopes_are_derivatives_and_curvature_bounds_their_change(name, width):
+    loss = LOSSES[name]
+    outputs, targets = outputs_and_targets(width, max(2, width))
+    at = outputs.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(loss.value(at, targets).sum(), at)
+    torch.testing.assert_close(loss.slope(outputs, targets), slope)
+    for i in range(len(outputs)):
+        second = torch.autograd.functional.hessian(
+            lambda o, i=i: loss.value(o[None], targets[i : i + 1]).sum(), outputs[i]
+        )
+        assert torch.linalg.eigvalsh(second).max() <= loss.curvature
+
+
+def test_logistic_loss_is_cross_entropy_of_two_classes():
+    outputs, targets = outputs_and_targets(1, 2)
+    pair = torch.cat([torch.zeros_like(outputs), outputs], 1)
+    two = LOSSES["cross-entropy"]
+    torch.testing.assert_close(LOSSES["logistic"].value(outputs, targets), two.value(pair, targets))
+    assert torch.equal(LOSSES["logistic"].predict(outputs), two.predict(pair))
+
+
+def test_logistic_accuracy_counts_signs():
+    data = blobs(clients=3, classes=2)
+    problem = Problem(nn.Linear(5, 1), data, "logistic")
+    v = torch.randn(6, generator=torch.Generator().manual_seed(1))
+    scores = score_model(federation(problem), v)
+    for i in range(3):
+        x, y = data.test[i]
+        right = ((x @ v[:5] + v[5] > 0).long() == y).double().mean()
+        torch.testing.assert_close(scores.accuracy[i], right)
+
+
+def test_logistic_loss_refuses_models_and_data_of_other_shapes():
+    with pytest.raises(FedkinError, match="2 classes and a model with 1 output"):
+        Problem(nn.Linear(5, 2), blobs(classes=2), "logistic")
+    with pytest.raises(FedkinError, match="not for 3 classes"):
+        Problem(nn.Linear(5, 1), blobs(classes=3), "logistic")
+
+
+def largest_inputs(client: Client) -> dict[str, torch.Tensor]:
+    return {"L": client.smoothness(), "g": client.full_grad(client.initial)}
+
+
+@pytest.mark.parametrize("grow", [0, 1])
+def test_sweeps_see_every_example_once_whether_clients_are_alike_or_not(grow):
+    data = blobs(clients=4, classes=2)
+    if not grow:
+        pieces = [tuple(t[:20] for t in data.train[i]) for i in range(4)]
+        data = type(data)(type(data.train).of(pieces), data.test, 2)
+    problem = Problem(nn.Linear(5, 1), data, "logistic", l2=0.1, dtype=torch.float64)
+    replies = federation(problem).map(largest_inputs)
+    v = problem.initial[0]
+    for i in range(4):
+        x, y = data.train[i][0].double(), data.train[i][1]
+        expected = ((x.square().sum(1) + 1).max() / 4 + 0.1)[None]
+        torch.testing.assert_close(replies["L"][i], expected)
+        slope = torch.sigmoid(x @ v[:5] + v[5]) - y
+        g = torch.cat([slope @ x, slope.sum()[None]]) / len(y) + 0.1 * v
+        torch.testing.assert_close(replies["g"][i], g)

@@ -1,0 +1,34 @@
+"""Every method gives the embedded engine's numbers through sites, their files and records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedkin.methods.registry import methods
+from tests.runs.sites.no_network import through_sites
+from tests.runs.sites.world import NAMES, embedded, write_config, write_data
+
+SCALED = [(f"submodel-{kind}", {"scaler": "true"}) for kind in ("local", "ditto", "perm")]
+
+
+@pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in methods()), *SCALED])
+def test_every_method_gives_the_embedded_engines_numbers(
+    tmp_path: Path, method: str, options: dict[str, str]
+):
+    files = write_data(tmp_path)
+    config = write_config(tmp_path, method, rounds=2, model="mlp:4", baseline=True, **options)
+    served, here = through_sites(config, files, tmp_path), embedded(config, files)
+    for name, value in vars(here.lanes["method"].state).items():
+        found = getattr(served.lanes["method"].state, name)
+        if isinstance(value, Tensor):
+            torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+        else:
+            assert found == value
+    for column, value in here.metrics[-1].items():
+        found = served.metrics[-1][column]
+        assert found == (value if value is None else pytest.approx(value, abs=1e-5)), column
+    assert served.problem.data.names == NAMES

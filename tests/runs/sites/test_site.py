@@ -1,0 +1,149 @@
+"""What a site answers: only what its own people and installed methods allow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from fedkin.errors import FedkinError
+from fedkin.runs.sites.site import Resident
+from fedkin.tensors import read_facts, read_tensors
+
+SETUP: dict[str, Any] = {
+    "method": "pfedme",
+    "seed": 3,
+    "model": {"name": "linear", "batch_size": 5},
+    "data": {"target_column": "sick"},
+    "sites": {
+        "features": ["age", "sex"],
+        "categories": {"sex": ["f", "m", "x"]},
+        "classes": ["no", "yes"],
+    },
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Resident:
+    table = pd.DataFrame(
+        {
+            "age": range(20, 60),
+            "sex": ["f", "m"] * 20,
+            "name": [f"patient {i}" for i in range(40)],
+            "sick": ["no"] * 20 + ["yes"] * 20,
+        }
+    )
+    table.to_csv(tmp_path / "my.csv", index=False)
+    return Resident("clinic-a", tmp_path / "my.csv", tmp_path / "home", say=lambda _: None)
+
+
+def hello(site: Resident, **changes: Any) -> dict[str, Any]:
+    facts = {"kind": "hello", "experiment": "e", "setup": {**SETUP, **changes}}
+    return site.answer({}, facts)[1]
+
+
+def work(site: Resident, step: str, tensors: dict[str, Any], **changes: Any) -> Any:
+    facts = {
+        "kind": "work", "experiment": "e", "lane": "method", "place": [1, 1, 0, 0], "client": 0,
+        "step": step, "key": 7, "hyper": {}, "remember": True, "variant": {}, **changes,
+    }  # fmt: skip
+    return site.answer(tensors, facts)
+
+
+def test_a_site_tells_sizes_and_shapes_and_nothing_else(site: Resident):
+    card = hello(site)
+    identity = card.pop("identity")
+    assert card == {
+        "name": "clinic-a", "fedkin": card["fedkin"], "train": 30, "test": 10,
+        "validation": None, "shape": [4], "target": [], "num_classes": 2, "parameters": 10,
+    }  # fmt: skip
+    assert hello(site)["identity"] == identity
+
+
+def test_a_step_of_a_method_runs_on_the_sites_data(site: Resident):
+    hello(site)
+    reply, facts = work(site, "fedkin.methods.perm:gradient_at", {"x": torch.zeros(1, 10)},
+                        hyper={"batches": None})  # fmt: skip
+    assert reply["g"].shape == (1, 10)
+    assert facts == {"gradients": 1, "samples": 30, "good": True}
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["os:system", "builtins:eval", "fedkin.runs.sites.site:Resident", "subprocess:run",
+     "fedkin.methods.fedavg:FedAvg", "fedkin.methods.fedavg:nothing", "fedkin.methods.base:sgd2"],
+)  # fmt: skip
+def test_nothing_but_steps_of_installed_methods_is_run(site: Resident, step: str):
+    hello(site)
+    with pytest.raises(FedkinError, match="step"):
+        work(site, step, {"model": torch.zeros(1, 10)})
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b", "", ".hidden", "x" * 200])
+def test_names_from_the_server_cannot_leave_the_sites_folder(site: Resident, name: str):
+    hello(site)
+    with pytest.raises(FedkinError, match="cannot be the name"):
+        site.answer({}, {"kind": "hello", "experiment": name, "setup": SETUP})
+    with pytest.raises(FedkinError, match="cannot be the name"):
+        work(site, "fedkin.methods.base:use", {"model": torch.zeros(1, 10)}, lane=name)
+
+
+def test_the_server_cannot_choose_the_file(site: Resident):
+    card = hello(site, data={**SETUP["data"], "path": "/etc/passwd", "name": "parquet"})
+    assert card["train"] == 30
+
+
+def test_unknown_requests_and_experiments_are_refused(site: Resident):
+    with pytest.raises(FedkinError, match="never introduced"):
+        work(site, "fedkin.methods.base:use", {})
+    hello(site)
+    with pytest.raises(FedkinError, match="request 'copy' is not known"):
+        site.answer({}, {"kind": "copy", "experiment": "e"})
+
+
+def test_a_restarted_site_goes_on_without_being_introduced(site: Resident):
+    hello(site)
+    x, hyper = torch.zeros(1, 10), {"lr": 0.1, "lam": 1.0, "inner_lr": 0.1, "inner_steps": 2}
+    step = "fedkin.methods.pfedme:envelope_steps"
+    first, _ = work(site, step, {"x": x}, hyper={**hyper, "local_steps": 2})
+    again = Resident(site.name, site.data, site.home)
+    same, _ = work(again, step, {"x": x}, hyper={**hyper, "local_steps": 2})
+    assert same["dw"].equal(first["dw"])  # the answer of before, not work done twice
+    kept, _ = work(again, "fedkin.methods.base:own", {"x": x}, hyper={"kept": "theta"},
+                   remember=False)  # fmt: skip
+    assert not kept["model"].equal(x)
+
+
+def test_the_personal_model_is_written_at_the_site_and_not_sent(site: Resident):
+    hello(site)
+    model = torch.arange(10.0)[None]
+    reply, facts = work(site, "fedkin.methods.base:use", {"model": model}, kind="finish")
+    assert (reply, facts) == ({}, {"written": True})
+    assert site.finished
+    kept = read_tensors(site.model_path)
+    assert torch.cat([value.flatten() for value in kept.values()]).equal(model[0])
+    about = read_facts(site.model_path)
+    assert about["client"] == "clinic-a"
+    assert json.loads(about["classes"]) == ["no", "yes"]
+    assert len(json.loads(about["preparation"])["columns"]) == 2
+
+
+def test_a_model_of_the_sites_own_size_is_written(site: Resident):
+    hello(site, model={"name": "mlp:8"})
+    # 4 of 8 units with 4 inputs each, 2 outputs
+    step, model = "fedkin.methods.base:use", torch.arange(4 * 5 + 2 * 5.0)[None]
+    work(site, step, {"model": model}, kind="finish", variant={"rate": 0.5})
+    shapes = {name: tuple(value.shape) for name, value in read_tensors(site.model_path).items()}
+    assert shapes == {"1.weight": (4, 4), "1.bias": (4,), "3.weight": (2, 4), "3.bias": (2,)}
+    assert read_facts(site.model_path)["rate"] == "0.5"
+
+
+def test_what_is_wrong_with_the_data_is_said_in_a_sentence(site: Resident):
+    with pytest.raises(FedkinError, match="unknown column 'weight'"):
+        hello(site, sites={**SETUP["sites"], "features": ["weight"]})
+    with pytest.raises(FedkinError, match="unknown method 'pfedm'"):
+        hello(site, method="pfedm")

@@ -1,0 +1,42 @@
+"""Personal models on disk, each of its own size."""
+
+import pytest
+import torch
+
+from fedkin.core.problem import Problem
+from fedkin.methods import Submodel
+from fedkin.models import build
+from fedkin.runs import models
+from fedkin.runs.evaluation import score
+from fedkin.runs.training import train
+from tests.helpers import blobs, federation, run
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_models_of_every_size_come_back_as_they_were(tmp_path, monkeypatch, many):
+    monkeypatch.setattr(models, "MANY", 3 if many else 100)
+    problem = Problem(build("mlp:12", (5,), 3), blobs())
+    fed, method = federation(problem), Submodel(rates=(1.0, 2 / 3, 0.25), lr=0.1)
+    state = run(method, fed, 2)
+    models.save_models(tmp_path, fed, method, state)
+    scores = score(fed, method.personal(fed, state))
+    for client, rate in enumerate(state.rates.tolist()):
+        own_size, vector = models.load_model(tmp_path, problem, client, problem.data.names[client])
+        assert own_size.spec.module[1].out_features == round(12 * rate)
+        x, y = problem.data.test[client]
+        loss = torch.nn.functional.cross_entropy(own_size.module(vector)(x), y)
+        torch.testing.assert_close(loss.double(), scores.loss[client])
+
+
+def test_a_run_gives_modules_of_every_size():
+    problem = Problem(build("mlp:8", (5,), 3), blobs())
+    run = train(problem, Submodel(rates=(1.0, 0.25)), rounds=2, baseline=False, strategy="stacked")
+    assert sorted(module[1].out_features for module in run.personal.values()) == [2] * 3 + [8] * 3
+
+
+def test_batch_norm_down_to_a_single_pixel_leaves_a_folder(tmp_path):
+    data = blobs(clients=2, samples=12, dimension=64, shape=(1, 8, 8))
+    problem = Problem(build("resnet18:2", (1, 8, 8), 3), data, batch_size=6)
+    method = Submodel(rates=(1.0, 0.5), local_steps=1)
+    train(problem, method, rounds=1, baseline=False, folder=tmp_path / "run")
+    assert (tmp_path / "run" / "models" / "client-0001.safetensors").exists()

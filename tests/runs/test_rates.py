@@ -1,0 +1,109 @@
+"""`--rates` turns a method into its form with models of different sizes."""
+
+import pytest
+from safetensors.torch import load_file
+
+from fedkin.errors import FedkinError
+from fedkin.runs.config import make_config
+from fedkin.runs.folder import read_table
+from fedkin.runs.options import parse
+from fedkin.toml import read_toml
+
+
+@pytest.mark.parametrize(
+    ("method", "sized"),
+    [
+        ("fedavg", "submodel"),
+        ("fedavg-local", "submodel-local"),
+        ("ditto", "submodel-ditto"),
+        ("perm", "submodel-perm"),
+        ("submodel-masks", "submodel-masks"),
+    ],
+)
+def test_rates_go_with_these_methods(method, sized):
+    config = make_config({"method": method, **parse(method, ["--rates", "1,1/2,0.25"])})
+    assert config.method == sized
+    assert config.make_method().rates == (1.0, 0.5, 0.25)
+
+
+def test_other_methods_say_which_do():
+    with pytest.raises(FedkinError, match=r"'scaffold' has no form.*fedavg.*ditto"):
+        parse("scaffold", ["--rates", "1"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--options.rates=1,1/2"], ["--capacity", "redrawn"], ["--options.capacity", "device"]],
+)
+def test_every_way_to_ask_for_sizes_is_understood(words):
+    assert make_config({"method": "ditto", **parse("ditto", words)}).method == "submodel-ditto"
+
+
+@pytest.mark.parametrize(("written", "read"), [(0.5, (0.5,)), (1, (1.0,)), (["1/4", 1], (0.25, 1))])
+def test_rates_in_files_may_be_numbers_and_words(written, read):
+    config = make_config({"method": "fedavg", "options": {"rates": written}})
+    assert config.make_method().rates == read
+
+
+def test_a_file_for_perm_takes_rates():
+    # "refresh" is a key of perm alone: at its default it asks for nothing
+    options = {"refresh": "epoch", "warm_up": 3, "rates": "1,1/2"}
+    config = make_config({"method": "perm", "options": options})
+    assert config.make_method().warm_up == 3
+    with pytest.raises(FedkinError, match="unknown key 'refresh'"):
+        make_config({"method": "perm", "options": options | {"refresh": "round"}})
+
+
+@pytest.mark.parametrize("wrong", ["0", "2", "1,half", "", [], "1/0", "nan", None])
+def test_wrong_rates_are_refused_at_the_door(wrong):
+    with pytest.raises(FedkinError, match="rates"):
+        make_config({"method": "submodel", "options": {"rates": wrong}})
+
+
+DIGITS = ("--data", "digits", "--num-clients", 3, "--rounds", 2, "--no-baseline", "-q")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedavg-local", "ditto", "perm"])
+def test_rates_come_from_a_column_of_the_client_table(method, tmp_path, fedkin):
+    (tmp_path / "devices.csv").write_text("client,device\n0,1/4\n1,1\n2,1/2\n")
+    table = ("--client-table", tmp_path / "devices.csv", "--capacity", "device")
+    out = tmp_path / "run"
+    assert fedkin("run", method, *DIGITS, *table, "--out", out).code == 0
+    assert read_table(out / "rates.csv")["0"].tolist() == [0.25, 1.0, 0.5]
+    widths = {"0": 16, "1": 64, "2": 32}
+    for client, width in widths.items():
+        model = load_file(out / "models" / f"client-000{client}.safetensors")
+        assert model["1.weight"].shape == (width, 64)
+    assert read_toml(out / "config.toml")["data"]["client_table"] == str(tmp_path / "devices.csv")
+
+
+@pytest.mark.parametrize(
+    ("rates", "column", "sentence"),
+    [
+        (["1", "half", "1"], "device", "a rate is a number above 0 and at most 1, not 'half'"),
+        (["1", "", "1"], "device", "a rate is a number above 0 and at most 1, not 'nan'"),
+        (["1", "1", "2"], "device", "a rate is a number above 0 and at most 1, not '2'"),
+        (["1", "1", "1"], "devise", "unknown client column 'devise' (did you mean 'device'?)"),
+        (None, "device", "nothing is known about clients; give a table"),
+    ],
+)
+def test_columns_without_rates_are_refused(rates, column, sentence, tmp_path, fedkin):
+    path, words = tmp_path / "devices.csv", ["--capacity", column]
+    if rates is not None:
+        path.write_text("client,device\n" + "".join(f"{i},{r}\n" for i, r in enumerate(rates)))
+        words += ["--client-table", path]
+    said = fedkin("run", "fedavg", *DIGITS, *words, "--out", tmp_path / "run")
+    assert said.code == 2
+    assert sentence in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("form", ["", "-ditto", "-local", "-perm"])
+def test_a_model_without_hidden_layers_is_refused_before_anything_is_written(
+    form, tmp_path, fedkin
+):
+    words = (*DIGITS, "--model", "logistic", "--out", tmp_path / "run")
+    said = fedkin("run", f"submodel{form}", *words)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "the model has no hidden layers to cut" in said.err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,88 @@
+"""Who helps whom: the table, the file and the picture."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedkin.errors import FedkinError
+from fedkin.methods import Perm
+from fedkin.runs.training import train
+from fedkin.runs.who import draw_mixing, like_beside_like, read_mixing, who_helps, write_mixing
+from tests.helpers import least_squares
+
+NAMES = ("north", "south", "7")
+ALPHA = torch.tensor([[0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]], dtype=torch.float64)
+
+
+def mixed_groups(clients=12, groups=3, seed=0):
+    """Weights inside groups of equal size whose members are scattered, and who is in which."""
+    random = np.random.default_rng(seed)
+    group = random.permutation(clients) % groups
+    alpha = random.uniform(0.5, 1, (clients, clients)) * (group[:, None] == group)
+    return torch.from_numpy(alpha / alpha.sum(1, keepdims=True)), group
+
+
+def test_the_table_lists_helpers_heaviest_first_and_nobody_without_weight():
+    table = who_helps(ALPHA, NAMES, "north")
+    assert table["client"].tolist() == ["north", "7"]
+    assert table["weight"].tolist() == [0.6, 0.4]
+    assert who_helps(ALPHA, NAMES, 1)["client"].tolist() == ["south"]
+    assert who_helps(ALPHA, NAMES, "7")["client"].tolist() == ["7", "north", "south"]
+
+
+def test_unknown_clients_are_answered_with_the_nearest_name():
+    with pytest.raises(FedkinError, match="did you mean 'north'"):
+        who_helps(ALPHA, NAMES, "nroth")
+    with pytest.raises(FedkinError, match="clients are 0 to 2"):
+        who_helps(ALPHA, NAMES, 9)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    alpha, _ = mixed_groups()
+    names = [f"site, {i}" for i in range(12)]
+    write_mixing(tmp_path, alpha, names)
+    again, read_names = read_mixing(tmp_path)
+    torch.testing.assert_close(again, alpha, rtol=1e-14, atol=0)
+    assert list(read_names) == names
+    assert Image.open(tmp_path / "who_helps_whom.png").size[0] > 500
+
+
+def test_a_folder_without_weights_says_which_methods_have_them(tmp_path):
+    with pytest.raises(FedkinError, match="perm-two-stage"):
+        read_mixing(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_stand_side_by_side_in_the_picture(seed):
+    alpha, group = mixed_groups(seed=seed)
+    ordered = group[like_beside_like(alpha)]
+    assert (np.diff(ordered) != 0).sum() == 2
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 70])
+def test_any_number_of_clients_can_be_drawn(clients, tmp_path):
+    alpha = torch.full((clients, clients), 1 / clients)
+    assert sorted(like_beside_like(alpha)) == list(range(clients))
+    draw_mixing(tmp_path / "map.png", alpha, [str(i) for i in range(clients)])
+    assert (tmp_path / "map.png").stat().st_size > 0
+
+
+def test_a_run_leaves_its_weights_behind(tmp_path):
+    run = train(
+        least_squares(), Perm(warm_up=0), folder=tmp_path / "run", rounds=3, baseline=False
+    )
+    alpha, names = read_mixing(tmp_path / "run")
+    torch.testing.assert_close(alpha, run.mixing)
+    assert names == ("0", "1", "2", "3")
+    assert (tmp_path / "run" / "who_helps_whom.png").exists()
+
+
+def test_the_command_tells_the_rates_of_those_who_help(tmp_path, fedkin):
+    write_mixing(tmp_path, ALPHA, NAMES)
+    assert "rate" not in fedkin("who", tmp_path, "--client", "north").out
+    (tmp_path / "rates.csv").write_text("client,0\nnorth,1.0\nsouth,0.5\n7,0.25\n")
+    said = fedkin("who", tmp_path, "--client", "north").out
+    rows = [[word for word in line.split() if word.isascii()] for line in said.splitlines()]
+    assert ["north", "60.0%", "1"] in rows
+    assert ["7", "40.0%", "0.25"] in rows
