@@ -14,7 +14,7 @@ from bench.perm import perm
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
 from bench.workloads import WORKLOADS, Workload
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 
 
 def rounds() -> list[Row]:
@@ -54,7 +54,7 @@ def scale() -> list[Row]:
 def per_method() -> list[Row]:
     """Each method's round on W1 against FedAvg's, per gradient."""
     work, rows = WORKLOADS[0], []
-    for name, cls in methods().items():
+    for name, cls in all_methods().items():
         options = {"lr": 0.01, "local_steps": work.steps} if hasattr(cls, "local_steps") else {}
         ours, fedavg = work.ours(method=cls(**options)), work.ours()
         measured = interleaved(ours, fedavg, 7)

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 
 PAGE = Path(__file__).with_name("methods.md")
 HEAD = """# The methods
@@ -21,7 +21,7 @@ gradient of its loss f_i, S the clients of a round, N all clients, K the local s
 def methods_page() -> str:
     """The whole page."""
     parts = [HEAD]
-    for name, cls in methods().items():
+    for name, cls in all_methods().items():
         settings = ", ".join(f"`{f.name}` = {_default(f)}" for f in fields(cls))
         text = inspect.cleandoc(cls.__doc__ or "")
         parts.append(f"## {name}\n\n```text\n{text}\n```\n\nSettings: {settings}.\n")

@@ -13,7 +13,7 @@ from fedkin.core.faults import Faults
 from fedkin.core.problem import Problem
 from fedkin.engines import Wire
 from fedkin.methods import Method
-from fedkin.methods.registry import get_method, methods
+from fedkin.methods.registry import all_methods, get_method
 from fedkin.models import build
 from fedkin.runs.evaluation import score
 from fedkin.runs.folder import RunFolder
@@ -21,7 +21,7 @@ from fedkin.runs.training import Settings, Trainer
 from tests.helpers import blobs, federation, personal_models, run
 
 SHAPES = {"logistic": (5,), "mlp:8": (5,), "cnn:2,3,8": (1, 8, 8)}
-every_method = pytest.mark.parametrize("name", list(methods()))
+every_method = pytest.mark.parametrize("name", list(all_methods()))
 every_model = pytest.mark.parametrize("model", list(SHAPES))
 
 

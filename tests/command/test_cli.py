@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 from tests.run_command import TINY, Fedkin
 
 
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(all_methods()))
 def test_the_template_of_every_method_is_a_config_that_runs(
     name: str, fedkin: Fedkin, tmp_path: Path
 ) -> None:
@@ -63,7 +63,7 @@ def test_runs_lists_results_whole_at_80_columns_and_survives_broken_folders(
 def test_method_names_are_never_cut_off(fedkin: Fedkin) -> None:
     said = fedkin("methods")
     assert max(map(len, said.out.splitlines())) <= 80
-    assert all(name in said.out for name in methods())
+    assert all(name in said.out for name in all_methods())
     assert "\u2026" not in said.out
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from fedkin.core.client import Client
 from fedkin.core.faults import Faults
 from fedkin.core.problem import Problem
+from fedkin.core.steps import find_step
 from fedkin.errors import DivergedError, FedkinError
-from fedkin.methods.registry import find_step
 from fedkin.models import build
 from tests.helpers import blobs, federation, quadratic
 

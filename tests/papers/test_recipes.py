@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 from fedkin.models import build
 from fedkin.papers.feddeper import PRINTED
 from fedkin.papers.index import PAPERS
@@ -41,7 +41,7 @@ def test_every_recipe_gives_checked_configs_with_folders_of_their_own(paper, ite
             folders |= {(entry.label, entry.seed) for entry in entries}
             for entry in entries:
                 assert isinstance(entry.config, RunConfig)
-                assert entry.config.method in methods()
+                assert entry.config.method in all_methods()
     runs = [(p, form) for p in panels if not p.experiment for form in range(1 + bool(p.stand_in))]
     assert len(folders) == sum(2 * len(p.lines) for p, _ in runs)
 

@@ -15,7 +15,7 @@ from fedkin.command.template import meaning, template
 from fedkin.data import DataConfig
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg
-from fedkin.methods.registry import get_method, methods
+from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.config import (
     ALIASES,
     FaultConfig,
@@ -29,7 +29,7 @@ from fedkin.runs.settings import Settings, make_settings
 from fedkin.runs.training import Trainer
 from tests.helpers import least_squares
 
-every_method = pytest.mark.parametrize("name", list(methods()))
+every_method = pytest.mark.parametrize("name", list(all_methods()))
 
 
 @every_method

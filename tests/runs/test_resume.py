@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedkin.methods.registry import get_method, methods
+from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.training import train
 from tests.forks import Forks
@@ -55,7 +55,7 @@ def go_on(forks: Forks, run: Path, reference: Path, **kill: object) -> int:
     return forks.run("run", reference / "config.toml", "--out", run, "-q", **kill).code
 
 
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(all_methods()))
 def test_every_method_goes_on_exactly_after_kills(name: str, forks: Forks, tmp_path: Path) -> None:
     reference, run = tmp_path / "reference", tmp_path / "killed"
     chance = random.Random(name)

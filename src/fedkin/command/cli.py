@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fedkin import __version__
 from fedkin.command import compare as compare_command
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
@@ -19,9 +18,10 @@ from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
 from fedkin.command.template import template
 from fedkin.errors import plainly, unknown
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.options import parse
+from fedkin.version import __version__
 
 # the base class that typer keeps its own copy of, or takes from click
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -104,7 +104,7 @@ def compare(
 @app.command("methods")
 def list_methods() -> None:
     """List the methods by name."""
-    rows = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in methods().items()]
+    rows = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in all_methods().items()]
     console.print(plain_table(("name", "what it is"), rows))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from fedkin import __version__
 from fedkin.command.screen import (
     console,
     percent,
@@ -37,6 +36,7 @@ from fedkin.runs.training import BY_PYTHON, Trainer
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
+from fedkin.version import __version__
 
 RUNS = Path("runs")
 BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"

@@ -14,9 +14,9 @@ from fedkin.core.federation import Ask, Block
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.replies import finite_rows
+from fedkin.core.steps import find_step, step_name
 from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.messages import pack, payload, plain_number, unpack
-from fedkin.methods.registry import find_step, step_name
 
 # named tensors, and facts as json can carry them
 Message = tuple[dict[str, Tensor], dict[str, Any]]

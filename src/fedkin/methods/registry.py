@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from fedkin.core.federation import Step
+from fedkin.core.steps import offer_steps
 from fedkin.errors import FedkinError, unknown
-
-if TYPE_CHECKING:
-    from fedkin.methods.base import Method
+from fedkin.methods.base import Method
 
 _METHODS: dict[str, type[Method]] = {}
 _SIZED: dict[str, str] = {}
@@ -32,21 +27,21 @@ def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type
         _METHODS[name] = cls  # type: ignore[assignment]
         _SIZED.update(dict.fromkeys(sized, name))
         cls.name = name  # type: ignore[attr-defined]
+        offer_steps(cls.__module__)
         return cls
 
     return enter
 
 
-def methods() -> dict[str, type[Method]]:
-    """All registered methods."""
-    import fedkin.methods  # noqa: F401  (registers the built-in ones)
-
+def all_methods() -> dict[str, type[Method]]:
+    """All registered methods by name; importing `fedkin.methods` registers the built-in ones."""
     return dict(sorted(_METHODS.items()))
 
 
 def get_method(name: str) -> type[Method]:
-    if name not in methods():
-        raise unknown("method", name, methods())
+    """A method's class by its name."""
+    if name not in _METHODS:
+        raise unknown("method", name, all_methods())
     return _METHODS[name]
 
 
@@ -64,37 +59,3 @@ def with_rates(name: str) -> str:
 def form_for(name: str, options: Iterable[str]) -> str:
     """The form of a method that takes these options: with sub-models, where they give sizes."""
     return with_rates(name) if SIZES.intersection(options) else name
-
-
-def step_modules() -> set[str]:
-    """Modules whose functions clients may be asked to run: those that methods draw steps from."""
-    found = {"fedkin.runs.evaluation"}
-    for cls in methods().values():
-        module = sys.modules[cls.__module__]
-        found.add(cls.__module__)
-        found |= {
-            value.__module__
-            for value in vars(module).values()
-            if callable(value) and getattr(value, "__module__", "").startswith("fedkin.methods")
-        }
-    return found
-
-
-def step_name(step: Step) -> str:
-    """`package.module:function`."""
-    return f"{step.__module__}:{step.__qualname__}"
-
-
-def find_step(name: str) -> Step:
-    """A step by its name: only plain functions of `client` in modules of registered methods."""
-    module, _, function = name.partition(":")
-    if module not in step_modules():
-        raise FedkinError(f"step '{name}' belongs to no registered method")
-    step = getattr(importlib.import_module(module), function, None)
-    if (
-        not inspect.isfunction(step)
-        or next(iter(inspect.signature(step).parameters), "") != "client"
-    ):
-        raise FedkinError(f"'{name}' is not a step")
-    found: Step = step
-    return found

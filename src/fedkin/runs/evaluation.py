@@ -12,8 +12,8 @@ from fedkin.core.client import Client
 from fedkin.core.federation import Asks, Federation, parts
 from fedkin.core.kernels.statistics import settled, spread
 from fedkin.core.problem import Problem
+from fedkin.core.steps import find_step, step_name
 from fedkin.methods.base import use
-from fedkin.methods.registry import find_step, step_name
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkin.methods.registry import methods
+from fedkin.methods.registry import all_methods
 from tests.runs.sites.no_network import through_sites
 from tests.runs.sites.world import NAMES, embedded, write_config, write_data
 
 SCALED = [(f"submodel-{kind}", {"scaler": "true"}) for kind in ("local", "ditto", "perm")]
 
 
-@pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in methods()), *SCALED])
+@pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in all_methods()), *SCALED])
 def test_every_method_gives_the_embedded_engines_numbers(
     tmp_path: Path, method: str, options: dict[str, str]
 ):

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from fedkin import __version__
 from fedkin.data import DataConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.facts import with_facts
@@ -25,6 +24,7 @@ from fedkin.runs.sites.site import NAME
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml, to_toml
+from fedkin.version import __version__
 
 FILE = "serve.json"
 # what a site tells of its data that must be the same everywhere

@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkin import __version__
 from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
 from fedkin.data.site import Agreement, load_site
@@ -24,6 +23,7 @@ from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.models import named
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_tensors, write_text
+from fedkin.version import __version__
 
 MODEL_FILE = "model.safetensors"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

@@ -1,0 +1,53 @@
+"""Steps by name: which functions clients may be asked to run when a request arrives as text."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from typing import Any
+
+from fedkin.core.federation import Step
+from fedkin.errors import FedkinError
+
+# modules that offer steps: those of registered methods, and the one that evaluates models
+_offering: set[str] = set()
+
+
+def offer_steps(module: str) -> None:
+    """Let clients run the steps that a module defines or imports."""
+    _offering.add(module)
+
+
+def step_modules() -> set[str]:
+    """Modules whose functions clients may be asked to run."""
+    return _offering | {
+        value.__module__
+        for module in _offering
+        for value in vars(sys.modules[module]).values()
+        if is_step(value) and value.__module__.startswith("fedkin.")
+    }
+
+
+def is_step(value: Any) -> bool:
+    """Whether something is a plain function whose first argument is `client`."""
+    return inspect.isfunction(value) and next(iter(inspect.signature(value).parameters), "") == (
+        "client"
+    )
+
+
+def step_name(step: Step) -> str:
+    """`package.module:function`."""
+    return f"{step.__module__}:{step.__qualname__}"
+
+
+def find_step(name: str) -> Step:
+    """A step by its name: only plain functions of `client` in modules of registered methods."""
+    module, _, function = name.partition(":")
+    if module not in step_modules():
+        raise FedkinError(f"step '{name}' belongs to no registered method")
+    step = getattr(importlib.import_module(module), function, None)
+    if not is_step(step):
+        raise FedkinError(f"'{name}' is not a step")
+    found: Step = step
+    return found
