@@ -10,7 +10,7 @@ from bench.workloads import WORKLOADS
 from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
-from fedkin.engines.lockstep import Meeting
+from fedkin.engines.lockstep import Lockstep
 from fedkin.methods import FedAvg, Method
 from fedkin.papers.unified import ASCD, ASVRCD, FIGURE_1, L2SGD, LSGD, PFEDME
 
@@ -51,8 +51,8 @@ def one(problem: Problem, method: Method, rounds: int) -> float:
 
 def together(problems: Sequence[Problem], method: Method, rounds: int) -> float:
     """Seconds of all seeds in lockstep."""
-    meeting = Meeting(problems)
-    feds = [Federation(p, meeting.port(i, "m"), seed=i) for i, p in enumerate(problems)]
+    lockstep = Lockstep(problems)
+    feds = [Federation(p, lockstep.engine_of(i, "m"), seed=i) for i, p in enumerate(problems)]
     spent = 0.0
     for count in (3, rounds):
         runs: list[Callable[[], None]] = [
@@ -60,7 +60,7 @@ def together(problems: Sequence[Problem], method: Method, rounds: int) -> float:
             for fed in feds
         ]
         start = time.perf_counter()
-        for error in meeting.together(runs):
+        for error in lockstep.together(runs):
             if error is not None:
                 raise error
         spent = time.perf_counter() - start

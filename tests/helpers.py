@@ -86,7 +86,7 @@ def further(method: Method, fed: Federation, state: State, rounds: int) -> State
 def personal_models(method: Method, fed: Federation, state: State) -> Tensor:
     """Every client's personal model [N, d]; smaller ones are followed by zeros."""
     models = fed.problem.initial.new_zeros(fed.size, fed.problem.size)
-    for ask in parts(method.personal(fed, state)):
-        rows = fed.look(ask)["model"]
-        models[ask.at, : rows.shape[1]] = rows
+    for request in parts(method.personal(fed, state)):
+        rows = fed.look(request)["model"]
+        models[request.at, : rows.shape[1]] = rows
     return models

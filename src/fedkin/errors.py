@@ -27,7 +27,7 @@ def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     return FedkinError(f"unknown {kind} '{name}' ({hint})")
 
 
-def plainly(error: Exception) -> FedkinError | None:
+def as_user_error(error: Exception) -> FedkinError | None:
     """What the system or its memory refused, as a sentence; None for a fault of the program."""
     if isinstance(error, FedkinError):
         return error

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedkin.errors import FedkinError, plainly
+from fedkin.errors import FedkinError, as_user_error
 from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.config import make_config
 from fedkin.runs.options import own_keys, parse, sections
@@ -91,7 +91,7 @@ def lets_in(config: dict[str, Any], train: bool) -> bool:
             one = Settings(rounds=1, strategy="stacked", faults=found.settings().faults)
             Trainer(problem, found.make_method(), one).step()
     except Exception as error:
-        if plainly(error) is None:
+        if as_user_error(error) is None:
             raise
         return False
     return True

@@ -62,7 +62,7 @@ def test_memory_belongs_to_one_client_and_lasts() -> None:
 
 def test_a_look_changes_and_counts_nothing() -> None:
     fed = small()
-    fed.look(fed.ask(count_up))
+    fed.look(fed.request(count_up))
     assert fed.accounts.table.sum() == 0
     assert fed.map(count_up)["k"][:, 0].tolist() == [1, 1, 1, 1]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from fedkin.core.federation import Ask, Block, Federation
+from fedkin.core.federation import Block, Federation, Request
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import Wire
@@ -22,9 +22,9 @@ class Lossy:
     def __init__(self, problem: Problem, gone: set[int]) -> None:
         self.wire, self.gone = Wire(problem), gone
 
-    def run(self, ask: Ask) -> Iterator[Block]:
-        for block in self.wire.run(ask):
-            if int(ask.at[block.positions[0]]) not in self.gone:
+    def run(self, request: Request) -> Iterator[Block]:
+        for block in self.wire.run(request):
+            if int(request.at[block.positions[0]]) not in self.gone:
                 yield block
 
 
@@ -36,7 +36,7 @@ def test_lost_rows_are_zero_and_marked():
     assert replies.arrived.tolist() == [True, False, True, False]
     assert replies["model"][[0, 2]].equal(model.repeat(2, 1))
     assert replies["model"][[1, 3]].eq(0).all()
-    assert fed.look(fed.ask(use, shared={"model": model})).arrived.tolist() == [True, False] * 2
+    assert fed.look(fed.request(use, shared={"model": model})).arrived.tolist() == [True, False] * 2
 
 
 def test_a_mean_is_over_those_who_answered():

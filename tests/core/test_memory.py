@@ -56,7 +56,7 @@ def test_tables_that_exceed_the_budget_live_in_files(tmp_path: Path) -> None:
     budget = Budget(5 * 3 * 4 + 10)
     first, second = Memory(5, budget, tmp_path), Memory(5, budget, tmp_path)
     first.write("small", torch.tensor([0]), rows(1.0))
-    second.write("large", torch.tensor([0]), rows(1.0))  # the lanes of a run share the budget
+    second.write("large", torch.tensor([0]), rows(1.0))  # the contenders of a run share the budget
     second.write("tiny", torch.tensor([0]), torch.ones(1, 1, dtype=torch.uint8))
     assert isinstance(first.tables["small"], RamTable)
     assert isinstance(second.tables["large"], FileTable)

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
-from fedkin.engines.lockstep import Meeting, can_merge
+from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
 from fedkin.models import build
@@ -38,14 +38,14 @@ def finish(method: Method, fed: Federation) -> tuple[Tensor, Tensor]:
 
 
 def stacked(methods: list[Method], problems: list[Problem], seeds: list[int]) -> list[tuple]:
-    meeting = Meeting(problems, "native:7:1x1")
+    lockstep = Lockstep(problems, "native:7:1x1")
     results: list = [None] * len(methods)
 
     def live(i: int) -> None:
-        fed = Federation(problems[i], meeting.port(i, "method"), seeds[i], fraction=0.5)
+        fed = Federation(problems[i], lockstep.engine_of(i, "method"), seeds[i], fraction=0.5)
         results[i] = finish(methods[i], fed)
 
-    errors = meeting.together([lambda i=i: live(i) for i in range(len(methods))])
+    errors = lockstep.together([lambda i=i: live(i) for i in range(len(methods))])
     assert errors == [None] * len(methods)
     return results
 
@@ -99,25 +99,25 @@ def test_smaller_models_with_masked_losses_meet_too(name: str) -> None:
 
 def test_runs_on_the_same_data_share_them() -> None:
     p, q = problem(0), problem(1)
-    merged = Meeting([p, p, q]).merged
+    merged = Lockstep([p, p, q]).merged
     assert len(merged.train.y) == len(p.train.y) + len(q.train.y)
     assert merged.num_clients == 12
 
 
 def test_one_run_failing_leaves_the_others_to_finish() -> None:
     problems = [problem(0), problem(1)]
-    meeting = Meeting(problems, "native:7:1x1")
+    lockstep = Lockstep(problems, "native:7:1x1")
     done = []
 
     def live(i: int) -> None:
-        fed = Federation(problems[i], meeting.port(i, "method"), i)
+        fed = Federation(problems[i], lockstep.engine_of(i, "method"), i)
         method = make("fedavg")
         if i == 0:
             method.round(fed, method.init(fed))
             raise ValueError("bad luck")
         done.append(finish(method, fed)[0])
 
-    errors = meeting.together([lambda: live(0), lambda: live(1)])
+    errors = lockstep.together([lambda: live(0), lambda: live(1)])
     assert isinstance(errors[0], ValueError)
     assert errors[1] is None
     alone = Federation(problems[1], Embedded(problems[1], "stacked"), 1)
@@ -132,11 +132,11 @@ def test_problems_that_differ_in_kind_are_not_merged() -> None:
 @pytest.mark.parametrize("name", ["local", "scaffold"])
 def test_memory_of_a_run_is_saved_and_restored_apart_from_the_others(name: str) -> None:
     problems = [problem(0), problem(1)]
-    meeting, method = Meeting(problems, "native:7:1x1"), make(name)
-    feds = [Federation(p, meeting.port(i, "method"), i) for i, p in enumerate(problems)]
-    meeting.together([lambda f=f: finish(method, f) and None for f in feds])
+    lockstep, method = Lockstep(problems, "native:7:1x1"), make(name)
+    feds = [Federation(p, lockstep.engine_of(i, "method"), i) for i, p in enumerate(problems)]
+    lockstep.together([lambda f=f: finish(method, f) and None for f in feds])
     saved = [{k: v.clone() for k, v in fed.engine.memory.state().items()} for fed in feds]
-    fresh = Meeting(problems).memory_of(1, "method")
+    fresh = Lockstep(problems).memory_of(1, "method")
     fresh.restore(saved[1])
     for key, value in fresh.state().items():
         assert torch.equal(value, saved[1][key])

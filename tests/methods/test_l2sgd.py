@@ -64,11 +64,11 @@ def test_the_step_is_unbiased_whatever_the_control_variates(rounds):
     shared = {"xbar": x.mean(0), "jbar": state.j}
 
     def after(averagings, local_steps):
-        ask = fed.ask(
+        request = fed.request(
             average_and_train, shared=shared, averagings=averagings, local_steps=local_steps,
             lr=lr, lam=lam, p=p, renewals=0,
         )  # fmt: skip
-        return fed.look(ask)["dx"] + x.mean(0)
+        return fed.look(request)["dx"] + x.mean(0)
 
     draws, fed.round = [], 1000
     for _ in range(1500):  # each request draws its sample anew

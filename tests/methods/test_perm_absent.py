@@ -25,15 +25,15 @@ def test_a_model_whose_visit_fails_comes_home_unchanged(method, faults):
     fed.faults = faults
     further(chosen, fed, state, 1)
     changed = (state.v != before).any(1)
-    fate = faults.draw(fed_keys(fed, hosts))
-    assert torch.equal(changed, torch.from_numpy(~(fate.lost | fate.nan)))
+    faulty = faults.draw(fed_keys(fed, hosts))
+    assert torch.equal(changed, torch.from_numpy(~(faulty.lost | faulty.nan)))
 
 
 def fed_keys(fed, hosts):
     """The random keys of the round's second request, the visits."""
     fed.begin_round(fed.round)
-    fed.ask(seen, at=torch.arange(0))
-    return fed.ask(seen, at=hosts).keys
+    fed.request(seen, at=torch.arange(0))
+    return fed.request(seen, at=hosts).keys
 
 
 def seen(client):

@@ -66,8 +66,8 @@ def test_models_of_their_own_size_visit_and_learn(kind):
     method = SubmodelPerm(rates=RATES, kind=kind, warm_up=5, lr=0.1, polish=0.01)
     state = run(method, fed, 20)
     method.finish(fed, state)
-    for ask in parts(method.personal(fed, state)):
-        assert fed.look(ask)["model"].shape[1] == fed.problem.variant(ask.variant).size
+    for request in parts(method.personal(fed, state)):
+        assert fed.look(request)["model"].shape[1] == fed.problem.variant(request.variant).size
     assert score(fed, method.personal(fed, state)).accuracy.mean() > 0.8
     assert torch.equal(state.v != 0, state.v.bool() & (method.factors(fed, state) > 0))
     assert set(method.results(state)) == {"mixing", "rates"}
@@ -77,5 +77,5 @@ def test_a_radius_bounds_the_models_that_clients_use():
     fed = federation(small_problem())
     method = SubmodelPerm(rates=(0.5,), warm_up=1, radius=0.5, schedule="cyclic", sketch=64)
     state = run(method, fed, 7)
-    (ask,) = parts(method.personal(fed, state))
-    assert fed.look(ask)["model"].norm(dim=1).max() <= 0.5 + 1e-5
+    (request,) = parts(method.personal(fed, state))
+    assert fed.look(request)["model"].norm(dim=1).max() <= 0.5 + 1e-5

@@ -41,10 +41,10 @@ def test_each_client_ends_with_a_personal_model_of_its_own_size(kind):
     method = SubmodelLocal(rates=RATES, kind=kind, lr=0.1)
     state = run(method, fed, 20)
     sizes = {}
-    for ask in parts(method.personal(fed, state)):
-        models = fed.look(ask)["model"]
-        sizes |= dict.fromkeys(ask.at.tolist(), models.shape[1])
-        small = fed.problem.variant(ask.variant)
+    for request in parts(method.personal(fed, state)):
+        models = fed.look(request)["model"]
+        sizes |= dict.fromkeys(request.at.tolist(), models.shape[1])
+        small = fed.problem.variant(request.variant)
         assert small.module(models[0])(fed.problem.test.x[:4]).shape == (4, 3)
     assert sizes == {
         i: fed.problem.variant(Variant(r)).size for i, r in enumerate(state.rates.tolist())
@@ -78,8 +78,8 @@ def test_ditto_keeps_a_model_of_the_clients_own_size_near_its_part_of_x(kind, ca
     fed = federation(small_problem("mlp:24,16"))
     method = SubmodelDitto(rates=RATES, kind=kind, capacity=capacity, lr=0.1, lam=0.5)
     state = run(method, fed, 15)
-    for ask in parts(method.personal(fed, state)):
-        assert fed.look(ask)["model"].shape[1] == fed.problem.variant(ask.variant).size
+    for request in parts(method.personal(fed, state)):
+        assert fed.look(request)["model"].shape[1] == fed.problem.variant(request.variant).size
     scores = score(fed, method.personal(fed, state))
     assert scores.accuracy.mean() > 0.8
     assert fed.engine.memory.tables.keys() == {"v", "v-rate0.5", "v-rate0.25"}

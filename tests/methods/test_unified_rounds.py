@@ -205,7 +205,7 @@ def test_estimates_are_the_gradient_on_average(cls: type[SVRCD], name: str) -> N
     fed.engine.memory.known.clear()
     request(take_snapshot, 1, s.w, sent={"before": s.w}, steps=0, share=1 / 4000)
     request(take_snapshot, 3, y, sent={"before": s.w}, steps=1, share=1 / 4000)
-    moved = fed.look(fed.ask(kept_beta, shared={"start": zero[truth.sizes[0] :]}))["beta"]
+    moved = fed.look(fed.request(kept_beta, shared={"start": zero[truth.sizes[0] :]}))["beta"]
     known = slope(zero)[1] / 4000
     by_beta = p * (moved / -eta - known) + known
     assert_mean(4000 * by_beta, slope(x)[1])

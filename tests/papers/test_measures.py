@@ -52,19 +52,19 @@ def test_seconds_leave_out_the_first_fifth(folder):
 
 
 def test_weights_all_the_same_have_evenness_one_and_weights_on_oneself_zero(folder):
-    for weights, evenness, astray in ((np.full((4, 4), 0.25), 1.0, 0.5), (np.eye(4), 0.0, 0.0)):
+    for weights, evenness, distances in ((np.full((4, 4), 0.25), 1.0, 0.5), (np.eye(4), 0.0, 0.0)):
         columns = {str(i): weights[:, i] for i in range(4)}
         write(folder, "mixing.csv", client=list("abcd"), **columns)
         write(folder, "labels.csv", client=list("abcd"), **{"(group)": [0, 0, 1, 1]})
         run = Records(folder)
         assert measures.EVENNESS.of(run) == pytest.approx(evenness)
-        assert measures.ASTRAY.of(run) == pytest.approx(astray)
+        assert measures.OFF_GROUP.of(run) == pytest.approx(distances)
 
 
 def test_without_planted_groups_kinds_are_commonest_classes(folder):
     write(folder, "mixing.csv", client=list("ab"), **{"0": [0.9, 0.3], "1": [0.1, 0.7]})
     write(folder, "labels.csv", client=list("ab"), zero=[5, 0], one=[1, 3])
-    assert measures.ASTRAY.of(Records(folder)) == pytest.approx((0.1 + 0.3) / 2)
+    assert measures.OFF_GROUP.of(Records(folder)) == pytest.approx((0.1 + 0.3) / 2)
 
 
 def test_clusters_settle_when_nobody_moves_at_the_end(folder):

@@ -9,8 +9,8 @@ import pytest
 
 from fedkin.papers import collection
 from fedkin.papers.claims import Verdict, above
-from fedkin.papers.figures import Against, Maps, Shown
-from fedkin.papers.item import Line
+from fedkin.papers.figures import Against, Maps
+from fedkin.papers.item import Line, Shown
 from fedkin.papers.outcome import Outcome
 from fedkin.papers.presentation import as_text, discussions, interval, present, verdicts
 from tests.papers.helpers import LINES, item, panel

@@ -12,8 +12,8 @@ from tests.helpers import blobs
 def test_train_scores_are_those_of_the_last_models_on_training_data():
     problem = Problem(build("mlp:8", (5,), 3), blobs())
     run = train(problem, "fedavg", rounds=4, eval_every=2, train_scores=True, baseline=False)
-    lane = run.trainer.lanes["method"]
-    expected = score_model(lane.fed, lane.state.x, "train").loss.mean().item()
+    contender = run.trainer.contenders["method"]
+    expected = score_model(contender.fed, contender.state.x, "train").loss.mean().item()
     losses = run.metrics["global_train_loss"]
     assert losses.iloc[-1] == pytest.approx(expected)
     assert losses.isna().tolist() == [True, False, True, False]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.core.problem import Problem
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import FedAvg, LocalizedFedAvg, Method, Scaffold, State
@@ -62,7 +62,7 @@ def test_tables_have_a_row_per_round_and_per_client_and_evaluation(problem: Prob
 
 def test_without_a_baseline_nothing_is_trained_beside(problem: Problem) -> None:
     run = train(problem, "fedavg", rounds=2, baseline=False)
-    assert list(run.trainer.lanes) == ["method"]
+    assert list(run.trainer.contenders) == ["method"]
     assert run.clients["local_accuracy"].isna().all()
 
 
@@ -107,14 +107,14 @@ def test_state_is_restored_with_its_numbers_and_shapes(problem: Problem, tmp_pat
     first.folder.close()
     again = trainer(problem, tmp_path / "run", Chatty())
     assert again.resume() == []
-    state, wanted = again.lanes["method"].state, first.lanes["method"].state
+    state, wanted = again.contenders["method"].state, first.contenders["method"].state
     assert (again.round, state.count) == (2, 2)
     for name in ("x", "turned"):
         found: Tensor = getattr(state, name)
         assert torch.equal(found, getattr(wanted, name))
         assert found.stride() == getattr(wanted, name).stride()
     assert torch.equal(
-        again.lanes["local"].fed.accounts.table, first.lanes["local"].fed.accounts.table
+        again.contenders["local"].fed.accounts.table, first.contenders["local"].fed.accounts.table
     )
 
 
@@ -154,8 +154,8 @@ class Broken(Method):
         if fed.round == 3:
             s.secret = s.secret + torch.nan
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(use, shared={"model": s.x})
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(use, shared={"model": s.x})
 
 
 def test_a_state_that_is_no_number_never_becomes_a_checkpoint(

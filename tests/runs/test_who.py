@@ -69,9 +69,7 @@ def test_any_number_of_clients_can_be_drawn(clients, tmp_path):
 
 
 def test_a_run_leaves_its_weights_behind(tmp_path):
-    run = train(
-        least_squares(), Perm(warm_up=0), folder=tmp_path / "run", rounds=3, baseline=False
-    )
+    run = train(least_squares(), Perm(warm_up=0), folder=tmp_path / "run", rounds=3, baseline=False)
     alpha, names = read_mixing(tmp_path / "run")
     torch.testing.assert_close(alpha, run.mixing)
     assert names == ("0", "1", "2", "3")

@@ -17,7 +17,7 @@ from fedkin.command import runs as commands
 from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
 from fedkin.command.template import template
-from fedkin.errors import plainly, unknown
+from fedkin.errors import as_user_error, unknown
 from fedkin.methods.registry import all_methods
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.options import parse
@@ -104,7 +104,9 @@ def compare(
 @app.command("methods")
 def list_methods() -> None:
     """List the methods by name."""
-    rows = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in all_methods().items()]
+    rows = [
+        [name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in all_methods().items()
+    ]
     console.print(plain_table(("name", "what it is"), rows))
 
 
@@ -174,7 +176,7 @@ def main() -> None:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        sentence = plainly(error)
+        sentence = as_user_error(error)
         if sentence is None:
             raise
         fail(_one_line(str(sentence)), sentence.exit_code)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.command.runs import RUNS, complete
 from fedkin.command.screen import console, plain_table, progress, result_table, show_capacities
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
@@ -24,6 +23,7 @@ from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_p
 from fedkin.runs.folder import next_folder
 from fedkin.runs.listing import result_rows
 from fedkin.runs.options import keys_given, parse, places
+from fedkin.runs.provenance import RUNS, complete
 from fedkin.runs.training import Progress
 from fedkin.runs.workers import execute_in_processes
 

@@ -121,10 +121,10 @@ def _one(
 ) -> FedkinError | None:
     """Run an item and show what came out; gives what went wrong."""
     from fedkin.command.compare import watched
-    from fedkin.command.runs import complete
     from fedkin.papers.execution import StoppedError, plan, run
     from fedkin.papers.outcome import outcome
     from fedkin.papers.presentation import REPORT, present
+    from fedkin.runs.provenance import complete
 
     try:
         job = plan(paper, item, scale, out, **options)

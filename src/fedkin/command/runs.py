@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import platform
 import shlex
 import signal
 import time
@@ -32,14 +31,13 @@ from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.runs.listing import find_runs, result_rows
 from fedkin.runs.options import merge, parse
-from fedkin.runs.training import BY_PYTHON, Trainer
+from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
+from fedkin.runs.training import Trainer
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.version import __version__
 
-RUNS = Path("runs")
-BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"
 # what a disk says when nothing can be written any more
 STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
@@ -87,25 +85,6 @@ def begin(
     except BaseException:
         folder.discard()
         raise
-
-
-def complete(config: RunConfig, data: ClientData) -> str:
-    """The config with nothing left to defaults, and what it was made with."""
-    places = {
-        key: str(Path(value).resolve())
-        for key in ("path", "data_dir", "client_table")
-        if (value := getattr(config.data, key)) and Path(value).exists()
-    }
-    full = config.data.resolved().model_copy(update=places)
-    return config.model_copy(update={"data": full}).to_toml(
-        {**versions(), "data_sha256": checksum(data)}
-    )
-
-
-def versions() -> dict[str, str]:
-    """What numbers may depend on in their last digits."""
-    python = platform.python_version()
-    return {"fedkin": __version__, "torch": torch.__version__, "python": python}
 
 
 def resume(path: Path, quiet: bool) -> None:

@@ -58,15 +58,17 @@ def serve(
       fedkin serve --resume runs/scaffold-csv-001
     """
     need_flower()
+    from fedkin.command.runs import finish
     from fedkin.engines.flower.post import Terms
     from fedkin.engines.flower.processes import check_free
     from fedkin.runs.folder import RunFolder
+    from fedkin.runs.provenance import RESUME_SERVED
     from fedkin.runs.sites import serving
     from fedkin.runs.sites.plan import Plan
 
     if (config is None) == (resume is None):
         raise FedkinError("give a config.toml to begin a run, or --resume RUN to go on with one")
-    options = serving.Serving(host, port, certs, insecure, patience, quiet)
+    options = serving.Serving(host, port, certs, insecure, patience)
     keys = options.keys()
     if not prepare:
         check_free(host, port)
@@ -86,7 +88,7 @@ def serve(
         given = f"--run-config 'folder=\"{place}\"'"
         say(f"made {place}; start it with: flwr run {place / 'app'} SUPERLINK --stream {given}")
         return
-    serving.serve(folder, options)
+    serving.serve(folder, options, lambda run: finish(run, quiet, RESUME_SERVED), say)
 
 
 def join(

@@ -41,10 +41,10 @@ class Draws:
         """Row numbers [B, batch] of batch positions[b] of every row b."""
         t = int(positions[0])
         if (positions != t).any():
-            lanes = rng.positions(0, self.batch_size)[None] + (positions * self.batch_size).astype(
-                np.uint64
-            ).reshape(-1, 1)
-            return rng.below(self.sizes, rng.bits_of_rows(self.keys, lanes)), None
+            contenders = rng.positions(0, self.batch_size)[None] + (
+                positions * self.batch_size
+            ).astype(np.uint64).reshape(-1, 1)
+            return rng.below(self.sizes, rng.bits_of_rows(self.keys, contenders)), None
         if not self._first <= t < self._first + self._ahead.shape[1]:
             limit = max(1, DRAW_AHEAD // (len(self.keys) * self.batch_size))
             count = min(self._grow, limit)

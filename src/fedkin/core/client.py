@@ -22,9 +22,10 @@ from fedkin.core.kernels import Kernel
 from fedkin.core.kernels.native import Native
 from fedkin.core.kernels.statistics import settled, spread
 from fedkin.core.memory import Memory
-from fedkin.core.problem import Part, Problem
+from fedkin.core.problem import Problem
 from fedkin.core.repetition import as_state, repeat
 from fedkin.core.replies import finite_rows
+from fedkin.core.variants import Part
 
 # what a block of clients has of every one of them
 OWN_ROWS = ("who", "_keys", "_sizes", "_starts", "_position", "gradients", "samples")

@@ -33,17 +33,17 @@ class Faults:
         """Whether anything is to go wrong at all."""
         return self.drop > 0 or self.nan > 0 or self.slow > 0
 
-    def draw(self, keys: rng.Bits) -> Fate:
+    def draw(self, keys: rng.Bits) -> RequestFaults:
         """What happens to each client of a request."""
         u = rng.uniform(rng.bits(rng.key(keys, "fault"), rng.positions(0, 3)))
         slow = u[:, 2] < self.slow
         cut_off = self.timeout is not None and self.timeout < self.delay
         pause = min(self.delay, self.timeout or self.delay) if slow.any() else 0.0
-        return Fate(u[:, 0] < self.drop, u[:, 1] < self.nan, slow & cut_off, pause)
+        return RequestFaults(u[:, 0] < self.drop, u[:, 1] < self.nan, slow & cut_off, pause)
 
 
 @dataclass(frozen=True)
-class Fate:
+class RequestFaults:
     """One request's faults, a flag per client."""
 
     lost: NDArray[np.bool_]

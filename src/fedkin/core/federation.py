@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedkin.core import rng
 from fedkin.core.accounts import Accounts
-from fedkin.core.faults import Fate, Faults
+from fedkin.core.faults import Faults, RequestFaults
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
 from fedkin.core.variants import PLAIN, Variant
@@ -29,7 +29,7 @@ AFTER = 1 << 20
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """A request to clients: run `step` with these arguments, each in its own row.
 
     Inside a step every tensor has a leading row axis: `shared` values [1, ...],
@@ -46,7 +46,7 @@ class Ask:
     variant: Variant = PLAIN
     place: tuple[int, int] = (0, 0)  # the round, and which of its requests this is
 
-    def rows(self, chosen: Tensor) -> Ask:
+    def rows(self, chosen: Tensor) -> Request:
         """The same request to some of its clients, by position."""
         each = {name: value[chosen] for name, value in self.each.items()}
         return replace(self, at=self.at[chosen], each=each, keys=self.keys[chosen.numpy()])
@@ -59,10 +59,10 @@ class Ask:
 
 
 # a request to all clients; in parts where clients' models differ in size
-Asks = Ask | tuple[Ask, ...]
+Requests = Request | tuple[Request, ...]
 
 
-def parts(asked: Asks) -> tuple[Ask, ...]:
+def parts(asked: Requests) -> tuple[Request, ...]:
     return asked if isinstance(asked, tuple) else (asked,)
 
 
@@ -84,7 +84,7 @@ class Block:
 class Engine(Protocol):
     """Carries requests to clients. Knows nothing of methods."""
 
-    def run(self, ask: Ask) -> Iterator[Block]:
+    def run(self, request: Request) -> Iterator[Block]:
         """The answers, block by block in a fixed order; rows that no block brings are lost."""
         ...
 
@@ -155,7 +155,7 @@ class Federation:
 
     # the primitive -----------------------------------------------------------------
 
-    def ask(
+    def request(
         self,
         step: Step,
         at: Tensor | None = None,
@@ -163,7 +163,7 @@ class Federation:
         each: Mapping[str, Tensor] | None = None,
         variant: Variant = PLAIN,
         **hyper: Any,
-    ) -> Ask:
+    ) -> Request:
         """Put a request together, with random keys of its own.
 
         With a `variant` the clients work on that form of the problem: a smaller model.
@@ -179,7 +179,7 @@ class Federation:
         keys = rng.key(self.seed, *place, at.numpy())
         self._call += 1
         every = {k: v[None] for k, v in (shared or {}).items()}
-        return Ask(step, at, every, rows, hyper, keys, variant=variant, place=place)
+        return Request(step, at, every, rows, hyper, keys, variant=variant, place=place)
 
     def map(
         self,
@@ -191,16 +191,16 @@ class Federation:
         **hyper: Any,
     ) -> Replies:
         """Run a step at clients; one row of answers per client, in the order of `at`."""
-        ask = self.ask(step, at, shared, each, variant, **hyper)
-        count, rows = len(ask.at), dict[str, Tensor]()
+        request = self.request(step, at, shared, each, variant, **hyper)
+        count, rows = len(request.at), dict[str, Tensor]()
         arrived = torch.zeros(count, dtype=torch.bool)
-        for block, good in self._answers(ask):
+        for block, good in self._answers(request):
             arrived[block.positions] = good
             for name, value in block.reply.items():
                 if name not in rows:
                     rows[name] = value.new_zeros(count, *value.shape[1:])
                 rows[name][block.positions[good]] = value[good.to(value.device)]
-        return Replies(ask.at, arrived, rows)
+        return Replies(request.at, arrived, rows)
 
     def mean(
         self,
@@ -217,12 +217,12 @@ class Federation:
         `weights` has one number per client of the federation. When nobody answers
         the mean is zero.
         """
-        ask = self.ask(step, at, shared, each, variant, **hyper)
+        request = self.request(step, at, shared, each, variant, **hyper)
         sums, total, answered = dict[str, Tensor](), 0.0, 0
-        for block, good in self._answers(ask):
+        for block, good in self._answers(request):
             count, w = int(good.sum()), good.double()
             if weights is not None:
-                w *= weights[ask.at[block.positions]].double()
+                w *= weights[request.at[block.positions]].double()
             total, answered = total + float(w.sum()), answered + count
             for name, value in block.reply.items():
                 rows = value.flatten(1)
@@ -231,48 +231,48 @@ class Federation:
                 sums[name] = sums[name] + part if name in sums else part
         return Means(sums, total, answered)
 
-    def look(self, ask: Ask) -> Replies:
+    def look(self, request: Request) -> Replies:
         """Run a request that costs nothing and changes nothing: for evaluation."""
-        ask = replace(ask, remember=False)
-        rows, arrived = dict[str, Tensor](), torch.zeros(len(ask.at), dtype=torch.bool)
-        for block in self.engine.run(ask):
+        request = replace(request, remember=False)
+        rows, arrived = dict[str, Tensor](), torch.zeros(len(request.at), dtype=torch.bool)
+        for block in self.engine.run(request):
             arrived[block.positions] = True
             for name, value in block.reply.items():
                 if name not in rows:
-                    rows[name] = value.new_zeros(len(ask.at), *value.shape[1:])
+                    rows[name] = value.new_zeros(len(request.at), *value.shape[1:])
                 rows[name][block.positions] = value
-        return Replies(ask.at, arrived, rows)
+        return Replies(request.at, arrived, rows)
 
-    def _answers(self, ask: Ask) -> Iterator[tuple[Block, Tensor]]:
+    def _answers(self, request: Request) -> Iterator[tuple[Block, Tensor]]:
         """Blocks of answers with the rows that count, after faults and with everything counted."""
-        fate = self.faults.draw(ask.keys) if self.faults.any() else None
-        down, bad, answers = ask.bytes_per_row(), list[int](), 0
-        blocks = self.engine.run(ask) if fate is None else self._fated(ask, fate)
-        for block in blocks if len(ask.at) else ():
-            clients = ask.at[block.positions]
+        faulty = self.faults.draw(request.keys) if self.faults.any() else None
+        down, bad, answers = request.bytes_per_row(), list[int](), 0
+        blocks = self.engine.run(request) if faulty is None else self._with_faults(request, faulty)
+        for block in blocks if len(request.at) else ():
+            clients = request.at[block.positions]
             up, good = _row_bytes(block.reply), block.good
             self.accounts.add(clients, down, up, block.gradients, block.samples)
             bad += () if bool(good.all()) else clients[~good].tolist()
             answers += len(clients)
-            if fate is not None:
-                good = good & ~torch.from_numpy(fate.late[block.positions.numpy()])
+            if faulty is not None:
+                good = good & ~torch.from_numpy(faulty.late[block.positions.numpy()])
             yield block, good
-        if fate is not None:
-            fate.wait()
+        if faulty is not None:
+            faulty.wait()
         self.not_finite += bad
-        if answers == len(ask.at) == len(bad) and answers and fate is None:
+        if answers == len(request.at) == len(bad) and answers and faulty is None:
             raise DivergedError(
                 f"training diverged in round {self.round}: the answers of all {answers} clients "
                 f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"
             )
 
-    def _fated(self, ask: Ask, fate: Fate) -> Iterator[Block]:
+    def _with_faults(self, request: Request, faulty: RequestFaults) -> Iterator[Block]:
         """Answers of the clients that are reached, some of them spoilt."""
-        reached = torch.from_numpy(np.flatnonzero(~fate.lost))
-        for block in self.engine.run(ask.rows(reached)) if len(reached) else ():
+        reached = torch.from_numpy(np.flatnonzero(~faulty.lost))
+        for block in self.engine.run(request.rows(reached)) if len(reached) else ():
             positions = reached[block.positions]
-            good = block.good & ~torch.from_numpy(fate.nan[positions.numpy()])
-            reply = fate.spoil(block.reply, positions)
+            good = block.good & ~torch.from_numpy(faulty.nan[positions.numpy()])
+            reply = faulty.spoil(block.reply, positions)
             yield replace(block, positions=positions, reply=reply, good=good)
 
 

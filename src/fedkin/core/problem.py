@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -13,21 +13,18 @@ from fedkin.core.kernels import Kernel, ModelSpec, UnsupportedLayerError, make_k
 from fedkin.core.kernels.scaled import Scaled
 from fedkin.core.kernels.statistics import has_batch_norm
 from fedkin.core.losses import Loss, PerExample, get_loss
-from fedkin.core.variants import PLAIN, Variant, classes_of_entries, vary
+from fedkin.core.variants import (
+    PLAIN,
+    Part,
+    Variant,
+    classes_of_entries,
+    own_classes_loss,
+    with_own_classes,
+)
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.models.layout import Layout
-from fedkin.models.widths import Widths
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part (train, validation, test) of all clients' data, ready to be indexed."""
-
-    x: Tensor
-    y: Tensor
-    starts: Tensor
-    sizes: Tensor
+from fedkin.models.widths import Widths, narrow
 
 
 class Problem:
@@ -79,8 +76,24 @@ class Problem:
         if variant == PLAIN:
             return self
         if variant not in self._variants:
-            self._variants[variant] = vary(self, variant)
+            self._variants[variant] = self._varied(variant)
         return self._variants[variant]
+
+    def _varied(self, variant: Variant) -> Problem:
+        """Another form of this problem; its data are shared, not copied."""
+        varied, spec = copy.copy(self), self.spec
+        if variant.rate != 1:
+            module = narrow(spec.module, self.widths, variant.rate)
+            spec = replace(spec, module=module, layout=Layout.of(module))
+        if variant.own_classes:
+            spec = replace(spec, loss=own_classes_loss(spec.loss))
+            varied.train = with_own_classes(self.train, self.data.num_classes or 0)
+        varied.become(spec)
+        if variant.scaler and variant.rate != 1:
+            hidden = self.widths.scales_of_activations(self.spec.module)
+            own = hidden[self.widths.index(self.widths.first(variant.rate))]
+            varied.scale = torch.where(own, 1 / variant.rate, 1.0).to(varied.initial)
+        return varied
 
     @cached_property
     def widths(self) -> Widths:
@@ -90,7 +103,9 @@ class Problem:
     @cached_property
     def served(self) -> Tensor:
         """For every entry of the model the class it serves alone, from 1; 0: not one alone."""
-        return classes_of_entries(self)
+        return classes_of_entries(self.spec.module, self.layout, self.data.num_classes).to(
+            self.device
+        )
 
     @property
     def layout(self) -> Layout:

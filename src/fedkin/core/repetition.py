@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,11 +12,20 @@ from torch import Tensor
 
 from fedkin.core.batches import Ints
 
-if TYPE_CHECKING:
-    from fedkin.core.client import Client
-
 State = tuple[Tensor, ...]
 Given = Mapping[str, Any]
+
+
+class Rows(Protocol):
+    """A block of clients, a row each, some of which may be done before the others."""
+
+    active: Ints | None
+
+    def __len__(self) -> int: ...
+
+    def only(self, rows: Ints) -> AbstractContextManager[None]:
+        """Be these rows alone for a while."""
+        ...
 
 
 @runtime_checkable
@@ -28,7 +38,7 @@ class HasRows(Protocol):
 
 
 def repeat(
-    client: Client, turns: Ints, update: Callable[..., Any], state: State, given: Given | None
+    client: Rows, turns: Ints, update: Callable[..., Any], state: State, given: Given | None
 ) -> State:
     """Apply `update` to every row as often as `turns` says for it.
 
@@ -63,7 +73,7 @@ def _choose(mask: Tensor, new: State, old: State) -> State:
 
 
 def _go_on(
-    client: Client, rows: Ints, turns: Ints, update: Callable[..., Any], state: State, given: Given
+    client: Rows, rows: Ints, turns: Ints, update: Callable[..., Any], state: State, given: Given
 ) -> State:
     """The rest of the turns with these rows alone."""
     count, chosen = len(client), torch.from_numpy(rows).to(state[0].device)

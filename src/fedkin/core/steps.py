@@ -47,7 +47,7 @@ def find_step(name: str) -> Step:
     if module not in step_modules():
         raise FedkinError(f"step '{name}' belongs to no registered method")
     step = getattr(importlib.import_module(module), function, None)
-    if not is_step(step):
+    if step is None or not is_step(step):
         raise FedkinError(f"'{name}' is not a step")
     found: Step = step
     return found

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +13,16 @@ from fedkin.core.losses import Loss
 from fedkin.core.memory import Memory
 from fedkin.errors import FedkinError
 from fedkin.models.layout import Layout
-from fedkin.models.widths import narrow
 
-if TYPE_CHECKING:
-    from fedkin.core.problem import Part, Problem
+
+@dataclass(frozen=True)
+class Part:
+    """One part (train, validation, test) of all clients' data, ready to be indexed."""
+
+    x: Tensor
+    y: Tensor
+    starts: Tensor
+    sizes: Tensor
 
 
 @dataclass(frozen=True)
@@ -44,25 +49,6 @@ class Variant:
 
 
 PLAIN = Variant()
-
-
-def vary(problem: Problem, variant: Variant) -> Problem:
-    """The problem in another form; its data are shared, not copied."""
-    varied = copy.copy(problem)
-    spec = problem.spec
-    if variant.rate != 1:
-        module = narrow(spec.module, problem.widths, variant.rate)
-        spec = replace(spec, module=module, layout=Layout.of(module))
-    if variant.own_classes:
-        spec = replace(spec, loss=own_classes_loss(spec.loss))
-        varied.train = with_own_classes(problem.train, problem.data.num_classes or 0)
-    varied.become(spec)
-    if variant.scaler and variant.rate != 1:
-        widths = problem.widths
-        hidden = widths.scales_of_activations(problem.spec.module)
-        own = hidden[widths.index(widths.first(variant.rate))]
-        varied.scale = torch.where(own, 1 / variant.rate, 1.0).to(varied.initial)
-    return varied
 
 
 def memory_of(memory: Memory, variant: Variant) -> Memory:
@@ -108,17 +94,16 @@ def with_own_classes(part: Part, classes: int) -> Part:
     return replace(part, y=torch.cat([part.y[:, None], has[owners]], 1))
 
 
-def classes_of_entries(problem: Problem) -> Tensor:
+def classes_of_entries(module: nn.Module, layout: Layout, classes: int | None) -> Tensor:
     """Which class a model's entry serves alone, 1 the first: the rows of a last linear layer.
 
     0 for all other entries.
     """
-    classes = problem.data.num_classes
-    heads = [name for name, part in problem.spec.module.named_modules()
+    heads = [name for name, part in module.named_modules()
              if isinstance(part, nn.Linear) and part.out_features == classes]  # fmt: skip
-    serves = torch.zeros(problem.size, dtype=torch.int64, device=problem.device)
-    for slot in problem.layout.slots:
+    serves = torch.zeros(layout.size, dtype=torch.int64)
+    for slot in layout.slots:
         if classes and slot.name.rpartition(".")[0] in heads[-1:]:
             rows = torch.arange(1, classes + 1).repeat_interleave(slot.size // classes)
-            serves[slot.start : slot.start + slot.size] = rows.to(problem.device)
+            serves[slot.start : slot.start + slot.size] = rows
     return serves

@@ -13,8 +13,9 @@ import numpy as np
 from fedkin.data.build import build
 from fedkin.data.clients import ClientData
 from fedkin.data.config import DataConfig, Task
+from fedkin.data.partition import Array
 from fedkin.data.places import given
-from fedkin.data.pool import Array, Pool, encode_labels, finite, pixels
+from fedkin.data.pool import Pool, encode_labels, finite, pixels
 from fedkin.errors import FedkinError
 
 

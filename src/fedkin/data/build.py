@@ -8,8 +8,8 @@ import torch
 from fedkin.data import partition as deal
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.config import DataConfig
-from fedkin.data.partition import Rows
-from fedkin.data.pool import Array, Pool
+from fedkin.data.partition import Array, Rows
+from fedkin.data.pool import Pool
 from fedkin.data.preparation import Preparation
 from fedkin.data.shift import permute_labels, rotate, shift_groups
 from fedkin.data.split import deal_test, split, take

@@ -21,8 +21,9 @@ import numpy as np
 from fedkin.data.archive import read_files
 from fedkin.data.config import DataConfig
 from fedkin.data.images import read_image_tree
+from fedkin.data.partition import Array
 from fedkin.data.places import download, given, roots
-from fedkin.data.pool import Array, Pool
+from fedkin.data.pool import Pool
 from fedkin.errors import FedkinError
 
 CIFAR10_NAMES = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkin.data.clients import ClientData, Examples
-from fedkin.data.pool import Array
+from fedkin.data.partition import Array
 from fedkin.errors import FedkinError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedkin.data.config import DataConfig
-from fedkin.data.pool import Array, Pool, pixels
+from fedkin.data.partition import Array
+from fedkin.data.pool import Pool, pixels
 from fedkin.data.tables import TARGET_NAMES, table_pool
 from fedkin.errors import FedkinError, unknown
 

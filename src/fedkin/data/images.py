@@ -13,8 +13,9 @@ import numpy as np
 from PIL import Image
 
 from fedkin.data.config import DataConfig
+from fedkin.data.partition import Array
 from fedkin.data.places import cache_dir, given, replacing
-from fedkin.data.pool import Array, Pool
+from fedkin.data.pool import Pool
 from fedkin.errors import FedkinError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}

@@ -7,12 +7,14 @@ give the same rows in the same order.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkin.errors import FedkinError
 
+Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

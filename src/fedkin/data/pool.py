@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedkin.data.partition import Rows
+from fedkin.data.partition import Array, Rows
+from fedkin.data.preparation import Column
 from fedkin.errors import FedkinError
-
-if TYPE_CHECKING:
-    from fedkin.data.preparation import Column
-
-Array = npt.NDArray[Any]
 
 
 class Encoded(NamedTuple):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkin.data.partition import Rows
-from fedkin.data.pool import Array
+from fedkin.data.partition import Array, Rows
 from fedkin.errors import FedkinError
 
 if TYPE_CHECKING:
@@ -179,9 +178,7 @@ def _learn_numbers(
     return NumberColumn(name, median, float(filled[train].mean()), deviation or 1.0), note
 
 
-def _learn_categories(
-    name: str, column: pd.Series[Any], train: Rows
-) -> tuple[Column | None, str]:
+def _learn_categories(name: str, column: pd.Series[Any], train: Rows) -> tuple[Column | None, str]:
     missing = column.isna().to_numpy()
     words = column.map(str).to_numpy(dtype=object)
     kinds, counts = np.unique(words[train][~missing[train]].astype(str), return_counts=True)

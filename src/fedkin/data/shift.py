@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from fedkin.data.partition import Rows
-from fedkin.data.pool import Array
+from fedkin.data.partition import Array, Rows
 from fedkin.errors import FedkinError
 
 

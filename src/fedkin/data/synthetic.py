@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedkin.data.config import DataConfig
-from fedkin.data.partition import Rows
-from fedkin.data.pool import Array, Pool
+from fedkin.data.partition import Array, Rows
+from fedkin.data.pool import Pool
 
 
 def digits(config: DataConfig, rng: np.random.Generator) -> Pool:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkin.data.config import DataConfig
-from fedkin.data.partition import Rows
+from fedkin.data.partition import Array, Rows
 from fedkin.data.places import given
-from fedkin.data.pool import Array, Encoded, Pool, encode_labels
+from fedkin.data.pool import Encoded, Pool, encode_labels
 from fedkin.data.preparation import HUGE, Preparation, as_numbers, learn_columns
 from fedkin.errors import FedkinError, unknown
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Block
+from fedkin.core.federation import Block, Request
 from fedkin.core.kernels import Kernel
 from fedkin.core.kernels.compiled import compiler_at_hand
 from fedkin.core.memory import Memory
@@ -64,17 +64,17 @@ class Embedded:
             clients = problem.num_clients
             self.chosen = named(strategy, problem, clients, self.threads, block_size)
 
-    def run(self, ask: Ask) -> Iterator[Block]:
-        if ask.variant != PLAIN:
-            yield from self._engine_for(ask.variant).run(replace(ask, variant=PLAIN))
+    def run(self, request: Request) -> Iterator[Block]:
+        if request.variant != PLAIN:
+            yield from self._engine_for(request.variant).run(replace(request, variant=PLAIN))
             return
         if self.chosen is None:
-            self.chosen = self._fastest(ask)
+            self.chosen = self._fastest(request)
         if self.chosen is not None:
-            yield from self._run(ask, self.chosen)
+            yield from self._run(request, self.chosen)
         else:
-            quick = without_gradients(self.problem, len(ask.at), self.threads)
-            yield from self._run(ask, replace(quick, block=self._block_size or quick.block))
+            quick = without_gradients(self.problem, len(request.at), self.threads)
+            yield from self._run(request, replace(quick, block=self._block_size or quick.block))
 
     def choices(self) -> list[dict[str, Any]]:
         """What was chosen so far, for each form of the problem."""
@@ -98,30 +98,34 @@ class Embedded:
             self._varied[variant] = engine
         return self._varied[variant]
 
-    def _run(self, ask: Ask, strategy: Strategy) -> Iterator[Block]:
+    def _run(self, request: Request, strategy: Strategy) -> Iterator[Block]:
         kernel = self._kernel(strategy.kernel)
-        blocks = self._order(ask.at).split(self._rows(ask.at, strategy))
+        blocks = self._order(request.at).split(self._rows(request.at, strategy))
         torch.set_num_threads(strategy.inner)
         if strategy.workers == 1 or len(blocks) == 1:
             for positions in blocks:
-                yield self._work(ask, kernel, positions)
+                yield self._work(request, kernel, positions)
             return
         pool = self._pool(strategy.workers)
         waiting: deque[Future[Block]] = deque()
         for positions in blocks:
-            waiting.append(pool.submit(self._work, ask, kernel, positions))
+            waiting.append(pool.submit(self._work, request, kernel, positions))
             if len(waiting) > 2 * strategy.workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def _work(self, ask: Ask, kernel: Kernel, positions: Tensor) -> Block:
+    def _work(self, request: Request, kernel: Kernel, positions: Tensor) -> Block:
         """One block: all that its clients do for this request."""
-        part = ask if len(positions) == len(ask.at) and _rising(positions) else ask.rows(positions)
+        part = (
+            request
+            if len(positions) == len(request.at) and _rising(positions)
+            else request.rows(positions)
+        )
         client = Client(self.problem, kernel, part.at, part.keys, self.memory)
         with torch.no_grad():
             reply = part.step(client, **part.shared, **part.each, **part.hyper)
-            rows, good = client.finish(reply, ask.remember)
+            rows, good = client.finish(reply, request.remember)
         return Block(positions, rows, good, client.gradients, client.samples)
 
     def _rows(self, at: Tensor, strategy: Strategy) -> int:
@@ -143,18 +147,18 @@ class Embedded:
             found = [replace(s, block=self._block_size) for s in found]
         return list(dict.fromkeys(found))
 
-    def _fastest(self, ask: Ask) -> Strategy | None:
+    def _fastest(self, request: Request) -> Strategy | None:
         """Time the candidates on the first clients of a real request, keeping nothing."""
         planned = dict(map(_choice, self._planned)).get(self._variant)
-        trial = replace(ask, remember=False)
+        trial = replace(request, remember=False)
         seconds: dict[Strategy, float] = {}
-        for strategy in self._candidates(len(ask.at)):
+        for strategy in self._candidates(len(request.at)):
             spent = self._time(trial, strategy, planned is None)
             if spent is None or planned is not None:
                 return planned if spent is not None else None
             seconds[strategy] = spent
         best = min(seconds, key=lambda strategy: seconds[strategy])
-        if seconds[best] * len(ask.at) * self._rounds > WORTH_COMPILING and compiler_at_hand():
+        if seconds[best] * len(request.at) * self._rounds > WORTH_COMPILING and compiler_at_hand():
             compiled = Strategy("compiled", best.block, 1, self.threads)
             try:
                 spent = self._time(trial, compiled, True)
@@ -164,7 +168,7 @@ class Embedded:
                 return compiled
         return best
 
-    def _time(self, trial: Ask, strategy: Strategy, again: bool) -> float | None:
+    def _time(self, trial: Request, strategy: Strategy, again: bool) -> float | None:
         """Seconds per client, the better of two short tries; None if no gradients were taken."""
         count = min(len(trial.at), strategy.block * strategy.workers)
         part, best = trial.rows(torch.arange(count)), np.inf

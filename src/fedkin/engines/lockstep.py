@@ -18,10 +18,10 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
-from fedkin.core.federation import Ask, Block
+from fedkin.core.federation import Block, Request
 from fedkin.core.memory import Memory, RamTable
-from fedkin.core.problem import Part, Problem
-from fedkin.core.variants import PLAIN, Variant
+from fedkin.core.problem import Problem
+from fedkin.core.variants import PLAIN, Part, Variant
 from fedkin.engines.embedded import Embedded
 from fedkin.tensors import Chunked, Stored
 
@@ -113,21 +113,21 @@ class MemorySlice(Memory):
                 self.write(name, known, saved[key][:][known])
 
 
-class Port:
-    """The engine that one run of a meeting sees."""
+class LockstepEngine:
+    """What one run of several in lockstep has for an engine: its requests wait for the others."""
 
-    def __init__(self, meeting: Meeting, run: int, lane: str) -> None:
-        self.lane = lane
-        self.memory = meeting.memory_of(run, lane)
+    def __init__(self, lockstep: Lockstep, run: int, contender: str) -> None:
+        self.contender = contender
+        self.memory = lockstep.memory_of(run, contender)
         self.chosen = None
 
-    def run(self, ask: Ask) -> Iterator[Block]:
-        meeting = getcurrent().parent
-        assert meeting is not None
-        yield from meeting.switch((self.lane, ask))
+    def run(self, request: Request) -> Iterator[Block]:
+        lockstep = getcurrent().parent
+        assert lockstep is not None
+        yield from lockstep.switch((self.contender, request))
 
 
-class Meeting:
+class Lockstep:
     """Where runs wait for each other. `together` starts them and serves until all have ended."""
 
     def __init__(
@@ -140,17 +140,18 @@ class Meeting:
         self.first = [0, *np.cumsum(counts).tolist()]
         self._engines: dict[str, Embedded] = {}
 
-    def port(self, run: int, lane: str) -> Port:
-        return Port(self, run, lane)
+    def engine_of(self, run: int, contender: str) -> LockstepEngine:
+        """The engine of one contender of one run."""
+        return LockstepEngine(self, run, contender)
 
-    def engine(self, lane: str) -> Embedded:
-        if lane not in self._engines:
-            self._engines[lane] = Embedded(self.merged, self._strategy, None, self._threads)
-        return self._engines[lane]
+    def engine(self, contender: str) -> Embedded:
+        if contender not in self._engines:
+            self._engines[contender] = Embedded(self.merged, self._strategy, None, self._threads)
+        return self._engines[contender]
 
-    def memory_of(self, run: int, lane: str) -> MemorySlice:
+    def memory_of(self, run: int, contender: str) -> MemorySlice:
         count = self.problems[run].num_clients
-        return MemorySlice(self.engine(lane).memory, self.first[run], count)
+        return MemorySlice(self.engine(contender).memory, self.first[run], count)
 
     def together(self, runs: Sequence[Callable[[], None]]) -> list[BaseException | None]:
         """Run all of them to their ends; gives each run's error, or None."""
@@ -175,15 +176,15 @@ class Meeting:
         return errors
 
     def _answer(
-        self, members: list[int], waiting: Mapping[int, tuple[str, Ask]]
+        self, members: list[int], waiting: Mapping[int, tuple[str, Request]]
     ) -> Sequence[list[Block] | Exception]:
-        lane = waiting[members[0]][0]
-        asks = [waiting[number][1] for number in members]
+        contender = waiting[members[0]][0]
+        requests = [waiting[number][1] for number in members]
         try:
             answers: list[list[Block]] = [[] for _ in members]
-            bounds = np.cumsum([0] + [len(ask.at) for ask in asks])
-            joined = join_asks(asks, [self.first[n] for n in members], self.merged.initial)
-            for block in self.engine(lane).run(joined):
+            bounds = np.cumsum([0] + [len(request.at) for request in requests])
+            joined = join_requests(requests, [self.first[n] for n in members], self.merged.initial)
+            for block in self.engine(contender).run(joined):
                 for i, own in split_block(block, bounds):
                     answers[i].append(own)
             return answers
@@ -196,47 +197,47 @@ def _go_on(run: greenlet, answer: list[Block] | Exception) -> Any:
     return run.throw(answer) if isinstance(answer, Exception) else run.switch(answer)
 
 
-def _kind(lane: str, ask: Ask) -> tuple[Any, ...]:
+def _kind(contender: str, request: Request) -> tuple[Any, ...]:
     """Requests of one kind can be computed as one."""
     shapes = tuple(
         (name, value.shape[1:], value.dtype)
-        for name, value in sorted({**ask.shared, **ask.each}.items())
+        for name, value in sorted({**request.shared, **request.each}.items())
     )
     hyper = tuple(
         (name, None if isinstance(value, float | int) and not isinstance(value, bool) else value)
-        for name, value in sorted(ask.hyper.items())
+        for name, value in sorted(request.hyper.items())
     )
-    return lane, ask.step, shapes, hyper, ask.remember, ask.variant
+    return contender, request.step, shapes, hyper, request.remember, request.variant
 
 
-def join_asks(asks: Sequence[Ask], firsts: Sequence[int], like: Tensor) -> Ask:
+def join_requests(requests: Sequence[Request], firsts: Sequence[int], like: Tensor) -> Request:
     """One request for the clients of several runs: what differs between runs gets rows.
 
     Numbers that differ become columns of the models' type (`like`).
     """
-    if len(asks) == 1:
-        return replace(asks[0], at=asks[0].at + firsts[0])
+    if len(requests) == 1:
+        return replace(requests[0], at=requests[0].at + firsts[0])
 
-    def rows(name: str, ask: Ask) -> Tensor:
-        if name in ask.each:
-            return ask.each[name]
-        value = ask.shared[name]
-        return value.expand(len(ask.at), *value.shape[1:])
+    def rows(name: str, request: Request) -> Tensor:
+        if name in request.each:
+            return request.each[name]
+        value = request.shared[name]
+        return value.expand(len(request.at), *value.shape[1:])
 
-    names = {**asks[0].shared, **asks[0].each}
-    each = {name: torch.cat([rows(name, ask) for ask in asks]) for name in names}
-    counts = torch.tensor([len(ask.at) for ask in asks])
+    names = {**requests[0].shared, **requests[0].each}
+    each = {name: torch.cat([rows(name, request) for request in requests]) for name in names}
+    counts = torch.tensor([len(request.at) for request in requests])
     hyper = {}
-    for name, value in asks[0].hyper.items():
-        values = [ask.hyper[name] for ask in asks]
+    for name, value in requests[0].hyper.items():
+        values = [request.hyper[name] for request in requests]
         if all(other == value for other in values):
             hyper[name] = value
         else:
             column = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts)
             each[name] = column[:, None].to(like)
-    at = torch.cat([ask.at + first for ask, first in zip(asks, firsts, strict=True)])
-    keys = np.concatenate([ask.keys for ask in asks])
-    return replace(asks[0], at=at, shared={}, each=each, hyper=hyper, keys=keys)
+    at = torch.cat([request.at + first for request, first in zip(requests, firsts, strict=True)])
+    keys = np.concatenate([request.keys for request in requests])
+    return replace(requests[0], at=at, shared={}, each=each, hyper=hyper, keys=keys)
 
 
 def split_block(block: Block, bounds: np.ndarray[Any, Any]) -> Iterator[tuple[int, Block]]:

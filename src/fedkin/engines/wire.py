@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Block
+from fedkin.core.federation import Block, Request
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.replies import finite_rows
@@ -58,19 +58,19 @@ class Site:
         }
 
 
-def requests(ask: Ask) -> Iterator[Message]:
+def requests(request: Request) -> Iterator[Message]:
     """For every client asked: the tensors that are its own, and the facts of its request."""
-    hyper = {name: plain_number(value) for name, value in ask.hyper.items()}
-    for i, client in enumerate(ask.at.tolist()):
+    hyper = {name: plain_number(value) for name, value in request.hyper.items()}
+    for i, client in enumerate(request.at.tolist()):
         yield (
-            {name: value[i : i + 1] for name, value in ask.each.items()},
+            {name: value[i : i + 1] for name, value in request.each.items()},
             {
-                "step": step_name(ask.step),
+                "step": step_name(request.step),
                 "client": client,
-                "key": int(ask.keys[i]),
+                "key": int(request.keys[i]),
                 "hyper": hyper,
-                "remember": ask.remember,
-                "variant": ask.variant.facts(),
+                "remember": request.remember,
+                "variant": request.variant.facts(),
             },
         )
 
@@ -91,11 +91,11 @@ class Wire:
         self.site = Site(problem, self.memory)
         self.payload_down = self.payload_up = self.headers = 0
 
-    def run(self, ask: Ask) -> Iterator[Block]:
-        for i, (own, facts) in enumerate(requests(ask)):
-            message = pack({**ask.shared, **own}, **facts)
+    def run(self, request: Request) -> Iterator[Block]:
+        for i, (own, facts) in enumerate(requests(request)):
+            message = pack({**request.shared, **own}, **facts)
             answer = self._exchange(message)
-            if ask.remember:
+            if request.remember:
                 self.payload_down += payload(message)
                 self.payload_up += payload(answer)
                 self.headers += len(message) + len(answer) - payload(message) - payload(answer)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client, descend
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NotNegative, Share, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
@@ -38,8 +38,8 @@ class APFL(FedAvg):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(mix_with, shared={"x": s.x}, alpha=self.alpha)
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(mix_with, shared={"x": s.x}, alpha=self.alpha)
 
 
 def recall_mix(client: Client, alpha: Any) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation
+from fedkin.core.federation import Federation, Requests
 
 # what a hyper-parameter may be; checked at the door, not in arithmetic (Doc says what it is)
 Positive = Annotated[float, Gt(0)]
@@ -50,7 +50,7 @@ class Method:
         More rounds may follow if the run is made longer: they must not notice.
         """
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         """The request whose answer `model` is the model each client would really use."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
@@ -35,8 +35,8 @@ class Ditto(FedAvg):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, shared={"x": s.x}, kept="v")
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own, shared={"x": s.x}, kept="v")
 
 
 def global_and_own_steps(

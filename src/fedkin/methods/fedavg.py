@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation
+from fedkin.core.federation import Federation, Requests
 from fedkin.methods.base import CountOrZero, LocalWork, Positive, State, sgd, use
 from fedkin.methods.registry import register
 
@@ -36,8 +36,8 @@ class FedAvg(LocalWork):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Asks:
-        return fed.ask(use, shared={"model": s.x})
+    def personal(self, fed: Federation, s: State) -> Requests:
+        return fed.request(use, shared={"model": s.x})
 
     def global_model(self, s: State) -> Tensor | None:
         x: Tensor = s.x
@@ -59,9 +59,9 @@ class LocalizedFedAvg(FedAvg):
     tune_steps: CountOrZero = 10
     tune_lr: Positive | None = None
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         lr = self.lr if self.tune_lr is None else self.tune_lr
-        return fed.ask(fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps)
+        return fed.request(fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps)
 
 
 def local_sgd(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
@@ -42,8 +42,8 @@ class FedDeper(FedAvg):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, shared={"x": s.x}, kept="v")
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own, shared={"x": s.x}, kept="v")
 
 
 def depersonalised_steps(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import Count, NotNegative, State, sgd
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
@@ -51,8 +51,8 @@ class IFCA(FedAvg):
             s.models = group_means(trained, choice[here], counts[here], s.models)
         fed.record(cluster=s.cluster)
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(best_of, shared={"models": s.models})
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(best_of, shared={"models": s.models})
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import Chance, Method, NotNegative, Positive, Share, State, own
 from fedkin.methods.registry import register
 
@@ -54,8 +54,8 @@ class L2SGD(Method):
         )  # fmt: skip
         s.x, s.j = s.x + mean["dx"], s.j + mean["dj"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, shared={"x": s.x}, kept="x")
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own, shared={"x": s.x}, kept="x")
 
     def global_model(self, s: State) -> Tensor:
         x: Tensor = s.x

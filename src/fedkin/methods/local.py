@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import LocalWork, State, sgd
 from fedkin.methods.registry import register
 
@@ -27,8 +27,8 @@ class Local(LocalWork):
     def round(self, fed: Federation, s: State) -> None:
         fed.map(train_alone, at=fed.sample(), lr=self.lr, **self.work)
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own_model)
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own_model)
 
 
 def train_alone(client: Client, lr: Any, **work: Any) -> dict[str, Tensor]:

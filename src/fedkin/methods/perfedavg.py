@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.errors import unknown
 from fedkin.methods.base import CountOrZero, Positive, State
 from fedkin.methods.fedavg import FedAvg, fine_tune
@@ -46,8 +46,8 @@ class PerFedAvg(FedAvg):
         )  # fmt: skip
         s.x = s.x + mean["dx"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(
             fine_tune, shared={"x": s.x}, lr=self.inner_lr, local_steps=self.tune_steps
         )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd, use
 from fedkin.methods.fedavg import FedAvg
@@ -48,9 +48,9 @@ class PermTwoStage(FedAvg):
     ] = 1.0
     lam: Annotated[NotNegative | None, Doc("lam itself, in place of lam_rel")] = None
     nearest: Annotated[Count | None, Doc("learn from so many clients at most")] = None
-    solver: Annotated[
-        Literal["exact", "projected-gradient"], Doc("how weights are found")
-    ] = "exact"
+    solver: Annotated[Literal["exact", "projected-gradient"], Doc("how weights are found")] = (
+        "exact"
+    )
     schedule: Annotated[Literal["packed", "cyclic"], Doc("who visits whom when")] = "packed"
     step_limit: Annotated[
         Positive, Doc("shorten a model's steps alike so that none exceeds this many times lr")
@@ -95,12 +95,12 @@ class PermTwoStage(FedAvg):
         if not r.arrived.any():
             return
         s.g[due[r.arrived]], s.heard[due[r.arrived]] = r["g"][r.arrived], s.epoch
-        z = self.astray(fed, s)
+        z = self.distances(fed, s)
         lam = mixing.scale_free(z, fed.samples, self.lam_rel) if self.lam is None else self.lam
         solve = mixing.simplex_weights if self.solver == "exact" else mixing.projected_gradient
         s.alpha = solve(mixing.only_nearest(z, self.nearest), fed.samples, lam)
 
-    def astray(self, fed: Federation, s: State) -> Tensor:
+    def distances(self, fed: Federation, s: State) -> Tensor:
         """z_ij: how much client j's data would lead i astray, for all pairs."""
         z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
         return z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
@@ -158,10 +158,10 @@ class PermTwoStage(FedAvg):
             slope[going] += self.at_hosts(fed, s, weighed_gradient, going, host, weight, nothing)
         s.final, s.polished = self.project(s.v - self.polish * slope), s.rounds
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         if s.epoch == 0:
             return super().personal(fed, s)
-        return fed.ask(use, each={"model": s.final if s.polished == s.rounds else s.v})
+        return fed.request(use, each={"model": s.final if s.polished == s.rounds else s.v})
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {"mixing": s.alpha}

@@ -9,7 +9,7 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import Count, State, own
 from fedkin.methods.ifca import group_means
 from fedkin.methods.pfedme import PFedMe, envelope_steps
@@ -70,8 +70,8 @@ class PFedKM(PFedMe):
         s.cluster = s.cluster.index_copy(0, who, labels)
         return iterations
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, each={"x": models_of(s.groups, s.cluster)}, kept="theta")
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own, each={"x": models_of(s.groups, s.cluster)}, kept="theta")
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import Count, Positive, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
@@ -50,8 +50,8 @@ class PFedMe(FedAvg):
             "inner_steps": self.inner_steps,
         }
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(own, shared={"x": s.x}, kept="theta")
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(own, shared={"x": s.x}, kept="theta")
 
 
 def envelope_steps(

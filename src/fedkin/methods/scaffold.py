@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import LocalWork, Positive, State, use
 from fedkin.methods.registry import register
 
@@ -37,8 +37,8 @@ class Scaffold(LocalWork):
         s.x = s.x + self.server_lr * mean["dx"]
         s.c = s.c + mean.answered / fed.size * mean["dc"]
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(use, shared={"model": s.x})
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(use, shared={"model": s.x})
 
     def global_model(self, s: State) -> Tensor:
         x: Tensor = s.x

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.methods.base import CountOrZero, Positive, State, use
@@ -111,7 +111,7 @@ class Submodel(FedAvg):
         has = F.pad(torch.atleast_2d(reply["classes"]), (1, 0), value=1.0)
         return has.gather(1, fed.problem.served[index].expand(len(has), -1))
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         return self.at_home(fed, s, use, "model")
 
     def results(self, s: State) -> dict[str, Tensor]:
@@ -129,13 +129,13 @@ class Submodel(FedAvg):
         scale = fed.problem.variant(Variant(rate, self.scaler)).scale
         return rows if scale is None else rows * scale
 
-    def at_home(self, fed: Federation, s: State, step: Step, name: str, **hyper: Any) -> Asks:
+    def at_home(self, fed: Federation, s: State, step: Step, name: str, **hyper: Any) -> Requests:
         """A request to every client with its own part of x, the one it keeps, under this name."""
-        asks = []
+        requests = []
         for rate, at in levels(s.rates, torch.arange(fed.size)):
             given = one_or_each(name, self.kept(fed, s, rate, at))
-            asks.append(fed.ask(step, at, variant=Variant(rate), **given, **hyper))
-        return tuple(asks)
+            requests.append(fed.request(step, at, variant=Variant(rate), **given, **hyper))
+        return tuple(requests)
 
 
 @register("submodel-local", sized=("fedavg-local",))
@@ -150,7 +150,7 @@ class SubmodelLocal(Submodel):
     tune_steps: Annotated[CountOrZero, Doc("steps of fine-tuning")] = 10
     tune_lr: Annotated[Positive | None, Doc("size of a step of fine-tuning (none: lr)")] = None
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         lr = self.lr if self.tune_lr is None else self.tune_lr
         return self.at_home(fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps)
 

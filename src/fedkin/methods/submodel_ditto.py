@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation
+from fedkin.core.federation import Federation, Requests
 from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.ditto import global_and_own_steps
@@ -50,7 +50,7 @@ class SubmodelDitto(Submodel):
         now, always = (self.part(fed, rate, turn, at) for turn in (fed.round - 1, 0))
         return not altered and torch.equal(now, always)
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         return self.at_home(fed, s, own, "x", kept="v")
 
 

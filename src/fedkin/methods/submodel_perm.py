@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.core.federation import Asks, Federation, Step
+from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
 from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, use
@@ -59,8 +59,8 @@ class SubmodelPerm(PermTwoStage, Submodel):
             due, arrived, {"g": rows if self.sketch is None else mixing.sketch(rows, self.sketch)}
         )
 
-    def astray(self, fed: Federation, s: State) -> Tensor:
-        z = super().astray(fed, s)
+    def distances(self, fed: Federation, s: State) -> Tensor:
+        z = super().distances(fed, s)
         cost = ((self.factors(fed, s) > 0).sum(1).cpu() / fed.samples).sqrt()
         unit = mixing.scale_free(z, torch.ones(1), self.capacity_rel)
         return z + unit * cost / cost.mean()
@@ -84,15 +84,15 @@ class SubmodelPerm(PermTwoStage, Submodel):
             rows[place] = old.scatter(1, index, r.fill("v", old.gather(1, index)))
         return rows
 
-    def personal(self, fed: Federation, s: State) -> Asks:
+    def personal(self, fed: Federation, s: State) -> Requests:
         if s.epoch == 0:
             return Submodel.personal(self, fed, s)
-        models, asks = (s.final if s.polished == s.rounds else s.v), []
+        models, requests = (s.final if s.polished == s.rounds else s.v), []
         for rate, at in levels(s.rates, torch.arange(fed.size)):
             index = self.part(fed, rate, 0, at).expand(len(at), -1)
             own = {"model": models[at].gather(1, index)}
-            asks.append(fed.ask(use, at, each=own, variant=Variant(rate)))
-        return tuple(asks)
+            requests.append(fed.request(use, at, each=own, variant=Variant(rate)))
+        return tuple(requests)
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {**PermTwoStage.results(self, s), **Submodel.results(self, s)}

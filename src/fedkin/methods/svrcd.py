@@ -61,9 +61,9 @@ class SVRCD(Coordinate):
         rho = p_w * share if self.rho is None else self.rho
         t = step_sizes(s, p_w, fed.size, self.eta)
         t |= self.tuning(s, t["eta"], rho)
-        meeting = p_w + rho - p_w * rho
-        steps = 0 if s.due else int(coin.geometric(meeting)) - 1
-        if s.due or coin.random() >= p_w / meeting:
+        lockstep = p_w + rho - p_w * rho
+        steps = 0 if s.due else int(coin.geometric(lockstep)) - 1
+        if s.due or coin.random() >= p_w / lockstep:
             self.renew(fed, s, steps if s.due else steps + 1, t)
         else:
             self.step_w(fed, s, steps, p_w, t)

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Ask, Federation
+from fedkin.core.federation import Federation, Request
 from fedkin.errors import FedkinError
 from fedkin.methods.base import Chance, CountOrZero, Method, NotNegative, Positive, State
 from fedkin.methods.own_objective import OwnObjective
@@ -70,8 +70,8 @@ class Unified(Method):
         if self.record_every and fed.round % self.record_every == 0:
             fed.record(objective=self.value(fed, s))
 
-    def personal(self, fed: Federation, s: State) -> Ask:
-        return fed.ask(
+    def personal(self, fed: Federation, s: State) -> Request:
+        return fed.request(
             used_model, shared={"w": s.w}, beta_only=self.beta_only, **self.settings(fed)
         )
 
@@ -80,8 +80,8 @@ class Unified(Method):
 
     def value(self, fed: Federation, s: State) -> float:
         """F at the present w and beta; costs nothing, for figures."""
-        ask = fed.ask(own_value, shared={"w": s.w}, **self.settings(fed))
-        return float(fed.look(ask)["value"].mean())
+        request = fed.request(own_value, shared={"w": s.w}, **self.settings(fed))
+        return float(fed.look(request)["value"].mean())
 
 
 @dataclass

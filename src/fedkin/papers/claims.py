@@ -66,7 +66,6 @@ class Part:
             found = [first[s] - others[0][s] for s in first if s in others[0]]
         return [value for value in found if not isnan(value)]
 
-
     def diverged(self, values: Values) -> list[bool]:
         """For each seed, whether the line that is spoken of diverged."""
         return [isnan(value) for value in values[self.first.key].values()]

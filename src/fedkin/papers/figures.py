@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedkin.papers.claims import Values
-from fedkin.papers.item import Line, Panel
-from fedkin.papers.measures import Measure
+from fedkin.papers.item import Line, Panel, Shown
 from fedkin.reports.drawing import Drawing, canvas, legend_below, series_style
 from fedkin.reports.maps import cluster_map, mixing_map
 from fedkin.reports.statistics import estimate
 from fedkin.reports.words import seeds
 from fedkin.runs.groups import Group, Records
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What was run: panels, the finished runs of each line, and what they measure."""
-
-    panels: Sequence[Panel]
-    runs: Mapping[tuple[str, str], Sequence[Records]]
-    values: Values
-    measures: Sequence[Measure]
-
-
-class Picture(Protocol):
-    """A kind of figure."""
-
-    def draw(self, shown: Shown) -> list[Drawing]: ...
 
 
 @dataclass(frozen=True)

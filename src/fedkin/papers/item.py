@@ -8,19 +8,17 @@ items share are run once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
-from fedkin.papers.claims import Claim
+from fedkin.papers.claims import Claim, Values
 from fedkin.papers.measures import Measure
+from fedkin.reports.drawing import Drawing
 from fedkin.runs.comparison import Entry
 from fedkin.runs.config import make_config
-from fedkin.runs.groups import flattened
+from fedkin.runs.groups import Records, flattened
 from fedkin.runs.options import merge
-
-if TYPE_CHECKING:
-    from fedkin.papers.figures import Picture
 
 Scale = Literal["small", "paper"]
 SEEDS = {"small": 5, "paper": 5}
@@ -131,6 +129,22 @@ class Panel:
     @property
     def rounds(self) -> int:
         return int(self.run["rounds"])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was run: panels, the finished runs of each line, and what they measure."""
+
+    panels: Sequence[Panel]
+    runs: Mapping[tuple[str, str], Sequence[Records]]
+    values: Values
+    measures: Sequence[Measure]
+
+
+class Picture(Protocol):
+    """A kind of figure."""
+
+    def draw(self, shown: Shown) -> list[Drawing]: ...
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def _evenness(run: Records) -> float | None:
     return float(entropy.mean() / np.log(len(weights)))
 
 
-def _astray(run: Records) -> float | None:
+def _off_group(run: Records) -> float | None:
     weights, labels = _weights(run), run.table(LABELS)
     if weights is None or labels.empty:
         return None
@@ -187,7 +187,7 @@ def _astray(run: Records) -> float | None:
 
 
 EVENNESS = Measure("evenness", "entropy of the weights, 1 = all the same", _evenness, ".3f")
-ASTRAY = Measure("astray", "weight given to clients of other kinds", _astray, ".4f")
+OFF_GROUP = Measure("astray", "weight given to clients of other kinds", _off_group, ".4f")
 
 
 # clusters ---------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def loss_and_slope(client: Client, v: Tensor) -> dict[str, Tensor]:
 def value_and_slope(problem: Problem, betas: Tensor, w: Tensor, lam: float) -> tuple[float, Tensor]:
     """F, and its gradient by the betas."""
     fed = Federation(problem, Embedded(problem, "stacked"))
-    found = fed.look(fed.ask(loss_and_slope, each={"v": betas}))
+    found = fed.look(fed.request(loss_and_slope, each={"v": betas}))
     apart = betas - w
     value = found["loss"].mean() + lam / 2 * apart.square().sum(1).mean()
     return float(value), (found["slope"] + lam * apart) / len(betas)

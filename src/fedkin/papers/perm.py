@@ -7,7 +7,7 @@ from typing import Any
 from fedkin.papers.claims import above, below, between, times
 from fedkin.papers.figures import Bars, Curves, Maps
 from fedkin.papers.item import Item, Line, Panel, StandIn
-from fedkin.papers.measures import ASTRAY, EVENNESS, SECONDS, accuracy, at_round, last
+from fedkin.papers.measures import EVENNESS, OFF_GROUP, SECONDS, accuracy, at_round, last
 
 PERM, PACKED, PRINTED = "PERM", "PERM, packed visits", "PERM as printed (steps without N)"
 LOCALIZED, META, PFEDME, ALONE = "localized FedAvg", "Per-FedAvg", "pFedMe", "local"
@@ -81,7 +81,7 @@ SYNTHETIC = Panel(
 )  # fmt: skip
 FIGURE_1 = Item(
     "figure", "1", "personal accuracy and loss, synthetic data", (SYNTHETIC,),
-    (PERSONAL, LOSS, ASTRAY),
+    (PERSONAL, LOSS, OFF_GROUP),
     (
         above("PERM ends clearly above localized FedAvg, Per-FedAvg and pFedMe in personal "
               "accuracy.", PERM, RIVALS, "accuracy", ["synthetic"]),
@@ -236,7 +236,7 @@ ALPHAS = (
             classes_per_client=1),
 )  # fmt: skip
 FIGURE_6 = Item(
-    "figure", "6", "who learns from whom, MNIST", ALPHAS, (EVENNESS, ASTRAY),
+    "figure", "6", "who learns from whom, MNIST", ALPHAS, (EVENNESS, OFF_GROUP),
     (
         between("Dealt at random: the weights are diffuse (entropy above .8 of its largest "
                 "value).", (TWO_STAGE,), "evenness", ["mnist-iid"], low=0.8),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
-from fedkin.papers.figures import Shown
+from fedkin.papers.item import Shown
 from fedkin.papers.outcome import Outcome
 from fedkin.reports import page as html
 from fedkin.reports import tables

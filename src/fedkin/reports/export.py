@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from fedkin.core.losses import LOSSES
 from fedkin.data.arrays import read_arrays
 from fedkin.data.config import DataConfig
+from fedkin.data.partition import Array
 from fedkin.data.places import given
-from fedkin.data.pool import Array
 from fedkin.data.preparation import CategoryColumn
 from fedkin.data.tables import read_frame
 from fedkin.errors import FedkinError, unknown

@@ -34,9 +34,7 @@ def with_interval(found: Estimate | None, score: Score) -> str:
         return shown(found.mean, score)
     half = found.high - found.mean
     return shown(found.mean, score) + (
-        f"{SPACE}±{SPACE}{100 * half:.1f}"
-        if score == "accuracy"
-        else f"{SPACE}±{SPACE}{half:.2g}"
+        f"{SPACE}±{SPACE}{100 * half:.1f}" if score == "accuracy" else f"{SPACE}±{SPACE}{half:.2g}"
     )
 
 

@@ -180,8 +180,10 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
         html.section(
             "Settings and versions",
             html.settings_list({**common, **first.made_with}),
-            *(html.card(html.folded(f"{g.label}: config.toml", html.verbatim(_config(g))))
-              for g in found.groups),
+            *(
+                html.card(html.folded(f"{g.label}: config.toml", html.verbatim(_config(g))))
+                for g in found.groups
+            ),
         )
     )
     made = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData
-from fedkin.engines.lockstep import Meeting, can_merge
+from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.errors import FedkinError
 from fedkin.methods.registry import form_for
 from fedkin.runs.config import RunConfig, make_config
@@ -144,7 +144,7 @@ def _together(
     stop: threading.Event,
 ) -> list[tuple[Entry, BaseException]]:
     settings = batch[0][0].config.settings()
-    meeting = Meeting([problem for _, problem in batch], settings.strategy, settings.threads)
+    lockstep = Lockstep([problem for _, problem in batch], settings.strategy, settings.threads)
     lock = threading.Lock()
 
     def live(number: int) -> None:
@@ -158,7 +158,9 @@ def _together(
             entry.config.make_method(),
             entry.config.settings(),
             folder,
-            (lambda lane: meeting.port(number, lane)) if settings.memory is None else None,
+            (lambda contender: lockstep.engine_of(number, contender))
+            if settings.memory is None
+            else None,
             len(batch),
         )
         if started:
@@ -176,5 +178,5 @@ def _together(
             write_text(path / DONE, f"{trainer.round}\n")
         folder.close()
 
-    errors = meeting.together([lambda n=n: live(n) for n in range(len(batch))])  # type: ignore[misc]
+    errors = lockstep.together([lambda n=n: live(n) for n in range(len(batch))])  # type: ignore[misc]
     return [(batch[i][0], error) for i, error in enumerate(errors) if error is not None]

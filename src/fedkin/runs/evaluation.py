@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Asks, Federation, parts
+from fedkin.core.federation import Federation, Requests, parts
 from fedkin.core.kernels.statistics import settled, spread
 from fedkin.core.problem import Problem
-from fedkin.core.steps import find_step, step_name
+from fedkin.core.steps import find_step, offer_steps, step_name
 from fedkin.methods.base import use
+
+offer_steps(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,14 @@ def judge(client: Client, make: str, part: str, **arguments: Any) -> dict[str, T
     return client.evaluate(model, part)
 
 
-def score(fed: Federation, asked: Asks, part: str = "test") -> Scores:
+def score(fed: Federation, asked: Requests, part: str = "test") -> Scores:
     """Scores of the model that a request gives each client; nothing is counted or kept."""
     rows = []
-    for ask in parts(asked):
-        hyper = {**ask.hyper, "make": step_name(ask.step), "part": part}
-        sums = fed.look(replace(ask, step=judge, hyper=hyper))
+    for request in parts(asked):
+        hyper = {**request.hyper, "make": step_name(request.step), "part": part}
+        sums = fed.look(replace(request, step=judge, hyper=hyper))
         rows.append(torch.cat([sums[name] for name in ("loss", "correct", "examples")], 1))
-    in_order = torch.cat([ask.at for ask in parts(asked)]).argsort()
+    in_order = torch.cat([request.at for request in parts(asked)]).argsort()
     loss, correct, count = torch.cat(rows)[in_order.to(rows[0].device)].unbind(1)
     counted = fed.problem.data.num_classes is not None
     accuracy = correct / count if counted else torch.full_like(count, torch.nan)
@@ -52,7 +54,7 @@ def score(fed: Federation, asked: Asks, part: str = "test") -> Scores:
 
 def score_model(fed: Federation, model: Tensor, part: str = "test") -> Scores:
     """Scores of one model at all clients."""
-    return score(fed, fed.ask(use, shared={"model": model}), part)
+    return score(fed, fed.request(use, shared={"model": model}), part)
 
 
 @dataclass(frozen=True)

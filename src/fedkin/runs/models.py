@@ -7,22 +7,18 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedkin.core.federation import parts
+from fedkin.core.federation import Federation, Request, parts
 from fedkin.core.memory import CHUNK_BYTES
+from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
+from fedkin.methods import Method, State
 from fedkin.models.layout import Layout
 from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
-
-if TYPE_CHECKING:
-    from fedkin.core.federation import Ask, Federation
-    from fedkin.core.problem import Problem
-    from fedkin.methods import Method, State
 
 # with more clients than this, one stacked file instead of a file per client
 MANY = 200
@@ -37,17 +33,19 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     names = fed.problem.data.names
-    for ask in parts(method.personal(fed, state)):
-        layout = fed.problem.variant(ask.variant).layout
+    for request in parts(method.personal(fed, state)):
+        layout = fed.problem.variant(request.variant).layout
         facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
         if fed.size > MANY:
-            rows = Chunked((len(ask.at), layout.size), fed.problem.dtype, models_of(fed, ask))
-            path = work / stacked_name(ask.variant.rate)
-            write_tensors(path, {"clients": ask.at, "models": rows}, facts)
+            rows = Chunked(
+                (len(request.at), layout.size), fed.problem.dtype, models_of(fed, request)
+            )
+            path = work / stacked_name(request.variant.rate)
+            write_tensors(path, {"clients": request.at, "models": rows}, facts)
             continue
-        models = (model for rows in models_of(fed, ask) for model in rows)
-        for client, model in zip(ask.at.tolist(), models, strict=True):
-            about = {"client": names[client], "rate": str(ask.variant.rate)}
+        models = (model for rows in models_of(fed, request) for model in rows)
+        for client, model in zip(request.at.tolist(), models, strict=True):
+            about = {"client": names[client], "rate": str(request.variant.rate)}
             write_tensors(work / file_name(client, names[client]), named(layout, model), about)
     shared = method.global_model(state)
     if shared is not None:
@@ -56,11 +54,11 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
     work.rename(folder)
 
 
-def models_of(fed: Federation, ask: Ask) -> Iterator[Tensor]:
+def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
     """The models a request gives, some rows at a time."""
     row_bytes = fed.problem.size * fed.problem.dtype.itemsize
-    for positions in torch.arange(len(ask.at)).split(max(1, CHUNK_BYTES // row_bytes)):
-        yield fed.look(ask.rows(positions))["model"]
+    for positions in torch.arange(len(request.at)).split(max(1, CHUNK_BYTES // row_bytes)):
+        yield fed.look(request.rows(positions))["model"]
 
 
 def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:

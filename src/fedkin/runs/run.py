@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import pandas as pd
 import torch
@@ -12,10 +12,20 @@ from torch import Tensor, nn
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError, unknown
-from fedkin.runs.folder import read_table
+from fedkin.runs.contender import Contender
+from fedkin.runs.folder import RunFolder, read_table
 
-if TYPE_CHECKING:
-    from fedkin.runs.training import Trainer
+
+class Trained(Protocol):
+    """What a run needs of the trainer that made it."""
+
+    problem: Problem
+    folder: RunFolder | None
+    round: int
+    contenders: dict[str, Contender]
+    metrics: list[dict[str, Any]]
+    timing: list[dict[str, Any]]
+    clients: list[dict[str, list[Any]]]
 
 
 def client_number(names: Sequence[str], client: int | str) -> int:
@@ -55,16 +65,16 @@ class PersonalModels(Mapping[int | str, nn.Module]):
 class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
     """Each client's model and the form of the problem it is a model of, made when asked for."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._lane, self._problem = trainer.lanes["method"], trainer.problem
-        self._asks = parts(self._lane.models(trainer.round))
-        numbers = [(ask, at) for ask in self._asks for at in enumerate(ask.at.tolist())]
-        self._places = {client: (ask, position) for ask, (position, client) in numbers}
+    def __init__(self, trainer: Trained) -> None:
+        self._contender, self._problem = trainer.contenders["method"], trainer.problem
+        self._asks = parts(self._contender.models(trainer.round))
+        numbers = [(request, at) for request in self._asks for at in enumerate(request.at.tolist())]
+        self._places = {client: (request, position) for request, (position, client) in numbers}
 
     def __getitem__(self, client: int) -> tuple[Problem, Tensor]:
-        ask, position = self._places[client]
-        model = self._lane.fed.look(ask.rows(torch.tensor([position])))["model"]
-        return self._problem.variant(ask.variant), model[0]
+        request, position = self._places[client]
+        model = self._contender.fed.look(request.rows(torch.tensor([position])))["model"]
+        return self._problem.variant(request.variant), model[0]
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._places))
@@ -76,7 +86,7 @@ class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
 class Run:
     """What a training gave: `metrics`, `clients`, `personal`, `mixing`."""
 
-    def __init__(self, problem: Problem, trainer: Trainer) -> None:
+    def __init__(self, problem: Problem, trainer: Trained) -> None:
         self.problem, self.trainer = problem, trainer
         self.folder = trainer.folder.path if trainer.folder else None
 
@@ -111,5 +121,5 @@ class Run:
     @property
     def mixing(self) -> Tensor | None:
         """How much every client (row) learns from every other (column), where the method tells."""
-        lane = self.trainer.lanes["method"]
-        return lane.method.results(lane.state).get("mixing")
+        contender = self.trainer.contenders["method"]
+        return contender.method.results(contender.state).get("mixing")

@@ -21,28 +21,26 @@ from fedkin.methods import Local, Method
 from fedkin.methods.registry import get_method
 from fedkin.runs import checkpoint
 from fedkin.runs.capacity import write_capacities
-from fedkin.runs.evaluation import Scores, score, score_model
-from fedkin.runs.folder import RunFolder
-from fedkin.runs.inputs import keep_inputs
-from fedkin.runs.lane import (
-    Lane,
+from fedkin.runs.contender import (
+    Contender,
     check_server_memory,
     choices_of,
     go_on_with,
     local_like,
-    restore_lanes,
-    save_lanes,
+    restore_contenders,
+    save_contenders,
 )
+from fedkin.runs.evaluation import Scores, score, score_model
+from fedkin.runs.folder import RunFolder
+from fedkin.runs.inputs import keep_inputs
 from fedkin.runs.models import save_models
 from fedkin.runs.pictures import write_results
+from fedkin.runs.provenance import BY_PYTHON
 from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.runs.run import Run
 from fedkin.runs.settings import Settings, make_settings, parse_size
 from fedkin.runs.validation import check_method
 from fedkin.toml import to_toml
-
-# in config.toml, of a run that Python started: its data and model are known only there
-BY_PYTHON = "python"
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ class Trainer:
     """Advances a method, and local-only training beside it, round by round.
 
     With a folder everything worth keeping is written there as it happens, and
-    `resume` continues exactly where the last checkpoint stands. `port` gives each lane
-    its engine where several runs, `sharing` of them, are computed as one: each is then
+    `resume` continues exactly where the last checkpoint stands. `engine_for` gives each
+    contender its engine where several runs, `sharing` of them, are computed as one: each is then
     charged its part of the time.
     """
 
@@ -69,12 +67,12 @@ class Trainer:
         method: Method,
         settings: Settings | None = None,
         folder: RunFolder | None = None,
-        port: Callable[[str], Engine] | None = None,
+        engine_for: Callable[[str], Engine] | None = None,
         sharing: int = 1,
     ) -> None:
         check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
-        self._port, self._sharing = port, sharing
+        self._engine_for, self._sharing = engine_for, sharing
         self.settings = settings or Settings()
         self.round, self.stopping = 0, False
         self.saved_round = 0
@@ -83,9 +81,9 @@ class Trainer:
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
         self._budget = Budget(parse_size(self.settings.memory))
-        self.lanes = {"method": self._lane(method, "method")}
+        self.contenders = {"method": self._contender(method, "method")}
         if self.settings.baseline and not isinstance(method, Local):
-            self.lanes["local"] = self._lane(local_like(method), "local")
+            self.contenders["local"] = self._contender(local_like(method), "local")
         if folder:
             keep_inputs(folder.path, problem)
         self.metrics: list[dict[str, Any]] = []
@@ -93,28 +91,28 @@ class Trainer:
         # one table per evaluation; with a folder they are kept there and not here
         self.clients: list[dict[str, list[Any]]] = []
 
-    def _lane(self, method: Method, name: str) -> Lane:
+    def _contender(self, method: Method, name: str) -> Contender:
         s = self.settings
         spill = self.folder.path if self.folder else None
         memory = Memory(self.problem.num_clients, self._budget, spill)
         threads = s.threads or self._threads
         planned = self._planned.get(name, ())
         engine: Engine = (
-            self._port(name)
-            if self._port
+            self._engine_for(name)
+            if self._engine_for
             else make_engine(
                 s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned, s.rounds
             )
         )
         fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
-        lane = Lane(method, fed, method.init(fed))
-        check_server_memory(lane, parse_size(s.memory))
-        return lane
+        contender = Contender(method, fed, method.init(fed))
+        check_server_memory(contender, parse_size(s.memory))
+        return contender
 
     @property
     def strategy(self) -> str | None:
         """What the embedded engine chose, once it has."""
-        engine = self.lanes["method"].fed.engine
+        engine = self.contenders["method"].fed.engine
         return str(engine.chosen) if isinstance(engine, Embedded) and engine.chosen else None
 
     # rounds --------------------------------------------------------------------------
@@ -130,17 +128,17 @@ class Trainer:
         return Run(self.problem, self)
 
     def step(self) -> None:
-        """One round of every lane, evaluated and saved when due."""
+        """One round of every contender, evaluated and saved when due."""
         number, seconds = self.round + 1, {}
         last = number == self.settings.rounds
-        for name, lane in self.lanes.items():
+        for name, contender in self.contenders.items():
             # requests set this as they need it; a round must not depend on the one before
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
-            lane.step(number, last)
+            contender.step(number, last)
             seconds[name] = (time.perf_counter() - start) / self._sharing
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
-        fed = self.lanes["method"].fed
+        fed = self.contenders["method"].fed
         self.metrics.append(metrics_row(number, fed, scores))
         # what the baseline beside it takes is not the method's cost
         self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
@@ -159,20 +157,20 @@ class Trainer:
 
     def _evaluate(self, number: int) -> dict[str, Scores]:
         torch.set_num_threads(self._threads)
-        lane = self.lanes["method"]
-        models = lane.models(number)
-        found = {"personal": score(lane.fed, models)}
+        contender = self.contenders["method"]
+        models = contender.models(number)
+        found = {"personal": score(contender.fed, models)}
         if self.problem.data.validation is not None:
-            found["validation"] = score(lane.fed, models, "validation")
+            found["validation"] = score(contender.fed, models, "validation")
         if self.settings.train_scores:
-            found["train"] = score(lane.fed, models, "train")
-        model = lane.method.global_model(lane.state)
+            found["train"] = score(contender.fed, models, "train")
+        model = contender.method.global_model(contender.state)
         if model is not None:
-            found["global"] = score_model(lane.fed, model)
+            found["global"] = score_model(contender.fed, model)
             if self.settings.train_scores:
-                found["global_train"] = score_model(lane.fed, model, "train")
-        if "local" in self.lanes:
-            alone = self.lanes["local"]
+                found["global_train"] = score_model(contender.fed, model, "train")
+        if "local" in self.contenders:
+            alone = self.contenders["local"]
             found["local"] = score(alone.fed, alone.models(number))
         bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
         if bool(bad.any()):
@@ -188,7 +186,7 @@ class Trainer:
 
     def _write(self, folder: RunFolder, clients: dict[str, list[Any]]) -> None:
         self._keep_strategy(folder)
-        fed = self.lanes["method"].fed
+        fed = self.contenders["method"].fed
         folder.append("metrics.csv", {name: [v] for name, v in self.metrics[-1].items()})
         folder.append("timing.csv", {name: [v] for name, v in self.timing[-1].items()})
         folder.append("clients.csv", clients)
@@ -202,7 +200,7 @@ class Trainer:
     def _keep_strategy(self, folder: RunFolder) -> None:
         """Choices depend on timing, so they are kept before anything that depends on them."""
         facts = {**self._planned, "threads": self._threads}
-        for name, chosen in choices_of(self.lanes).items():
+        for name, chosen in choices_of(self.contenders).items():
             if len(chosen) > len(facts.get(name, ())):
                 facts[name] = chosen
         if facts != self._planned:
@@ -214,15 +212,15 @@ class Trainer:
         assert self.folder is not None
         if self.saved_round == self.round:
             return
-        broken = [name for lane in self.lanes.values() for name in lane.broken()]
+        broken = [name for contender in self.contenders.values() for name in contender.broken()]
         if broken:
             raise DivergedError(
                 f"training diverged by round {self.round}, for all clients: the server's "
                 f"'{broken[0]}' is not a number any more; lower the learning rate"
             )
         self.folder.sync()
-        tensors, numbers = save_lanes(self.lanes)
-        facts = {"about": self._about(), "numbers": numbers, "choices": choices_of(self.lanes)}
+        tensors, numbers = save_contenders(self.contenders)
+        facts = {"about": self._about(), "numbers": numbers, "choices": choices_of(self.contenders)}
         checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
         self.saved_round = self.round
 
@@ -244,8 +242,8 @@ class Trainer:
             lost = self.round - len(self.metrics)
             damage.append(f"{self.folder.path / 'metrics.csv'} has lost {lost} of its rows")
         if found:
-            restore_lanes(self.lanes, found.tensors(), found.facts["numbers"])
-            go_on_with(self.lanes, found.facts["choices"])
+            restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
+            go_on_with(self.contenders, found.facts["choices"])
         if found and not damage:  # what a kill in the middle of a save left over
             checkpoint.prune(self.folder.checkpoints, self.round)
         if damage:
@@ -259,20 +257,22 @@ class Trainer:
             "method": self.method.name,
             "clients": self.problem.num_clients,
             "parameters": self.problem.size,
-            "baseline": "local" in self.lanes,
+            "baseline": "local" in self.contenders,
         }
 
     def _finish(self, folder: RunFolder) -> None:
         if folder.models.exists():  # it appears last, complete
             return
         torch.set_num_threads(self._threads)
-        lane = self.lanes["method"]
-        results = lane.method.results(lane.state)
+        contender = self.contenders["method"]
+        results = contender.method.results(contender.state)
         write_results(folder.path, results, self.problem.data)
-        lane.fed.after_round(self.round)
+        contender.fed.after_round(self.round)
         if "rates" in results:
-            write_capacities(folder.path, lane.fed, lane.method, lane.state, self._personal)
-        save_models(folder.models, lane.fed, lane.method, lane.state)
+            write_capacities(
+                folder.path, contender.fed, contender.method, contender.state, self._personal
+            )
+        save_models(folder.models, contender.fed, contender.method, contender.state)
 
 
 def train(

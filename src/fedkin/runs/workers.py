@@ -24,6 +24,7 @@ from typing import Any
 
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.runs.comparison import DONE, Entry, execute, from_rows, to_rows
+from fedkin.runs.provenance import complete
 
 # seconds between two words of a worker about its rounds
 SILENCE = 0.25
@@ -143,9 +144,6 @@ def _telling() -> Iterator[Callable[[str], None]]:
 
 def work() -> None:
     """Run what stands on stdin."""
-    # imported here: commands need comparisons, which need workers
-    from fedkin.command.runs import complete
-
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     asked = json.loads(sys.stdin.read())

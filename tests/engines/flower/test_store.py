@@ -23,7 +23,7 @@ class Counter:
     def __init__(self, folder: Path) -> None:
         self.folder, self.memory = folder, SiteMemory()
 
-    def ask(self, *place: int) -> float:
+    def request(self, *place: int) -> float:
         """A new Store every time: what is not on disk is forgotten."""
         reply, _ = Store(self.folder).answer(Place(*place), self.memory, self.work)
         return float(reply["count"][0, 0])
@@ -36,71 +36,80 @@ class Counter:
 
 def test_memory_advances_with_every_request(tmp_path: Path):
     client = Counter(tmp_path)
-    assert [client.ask(1, number, call, 0) for number in (1, 2) for call in (0, 1)] == [1, 2, 3, 4]
+    assert [client.request(1, number, call, 0) for number in (1, 2) for call in (0, 1)] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_repeated_request_gets_the_same_answer_and_changes_nothing(tmp_path: Path):
     client = Counter(tmp_path)
-    assert [client.ask(1, 1, 0, 0) for _ in range(3)] == [1, 1, 1]
-    assert client.ask(1, 2, 0, 0) == 2
+    assert [client.request(1, 1, 0, 0) for _ in range(3)] == [1, 1, 1]
+    assert client.request(1, 2, 0, 0) == 2
     assert Store(tmp_path).now().advances == 2
 
 
 @pytest.mark.parametrize("old", [(1, 2, 0, 0), (1, 1, 5, 0), (0, 9, 0, 0)])
 def test_a_request_that_was_overtaken_is_refused(tmp_path: Path, old: tuple[int, ...]):
     client = Counter(tmp_path)
-    client.ask(1, 2, 1, 0)
+    client.request(1, 2, 1, 0)
     with pytest.raises(FedkinError, match="overtaken"):
-        client.ask(*old)
-    assert client.ask(1, 2, 2, 0) == 2
+        client.request(*old)
+    assert client.request(1, 2, 2, 0) == 2
 
 
 def test_a_server_that_goes_on_finds_the_beginning_of_its_round(tmp_path: Path):
     client = Counter(tmp_path)
-    client.ask(1, 1, 0, 0)
-    client.ask(1, 2, 0, 0)
-    client.ask(1, 2, 1, 0)  # the server dies here, in round 2
-    assert [client.ask(2, 2, 0, 0), client.ask(2, 2, 1, 0), client.ask(2, 3, 0, 0)] == [2, 3, 4]
+    client.request(1, 1, 0, 0)
+    client.request(1, 2, 0, 0)
+    client.request(1, 2, 1, 0)  # the server dies here, in round 2
+    assert [client.request(2, 2, 0, 0), client.request(2, 2, 1, 0), client.request(2, 3, 0, 0)] == [
+        2,
+        3,
+        4,
+    ]
     assert Store(tmp_path).now().advances == 4
 
 
 def test_a_server_may_die_again_and_again(tmp_path: Path):
     client = Counter(tmp_path)
     for start in range(1, 6):
-        assert client.ask(start, 1, 0, 0) == 1
-        assert client.ask(start, 2, 0, 0) == 2
+        assert client.request(start, 1, 0, 0) == 1
+        assert client.request(start, 2, 0, 0) == 2
 
 
 def test_going_on_further_than_the_client_has_been_needs_no_way_back(tmp_path: Path):
     client = Counter(tmp_path)
-    client.ask(1, 1, 0, 0)
-    assert client.ask(2, 4, 0, 0) == 2
+    client.request(1, 1, 0, 0)
+    assert client.request(2, 4, 0, 0) == 2
 
 
 def test_a_client_that_was_not_asked_in_a_round_goes_back_to_the_next_one(tmp_path: Path):
     client = Counter(tmp_path)
-    client.ask(1, 1, 0, 0)
-    client.ask(1, 4, 0, 0)
-    assert client.ask(2, 3, 0, 0) == 2  # as it was before round 4, where it was after round 1
+    client.request(1, 1, 0, 0)
+    client.request(1, 4, 0, 0)
+    assert client.request(2, 3, 0, 0) == 2  # as it was before round 4, where it was after round 1
 
 
 def test_rounds_long_ago_cannot_be_asked_for_again(tmp_path: Path):
     client = Counter(tmp_path)
     for number in range(1, 9):
-        client.ask(1, number, 0, 0)
+        client.request(1, number, 0, 0)
     assert len(list(tmp_path.glob("before-*"))) == ROUNDS_KEPT
     with pytest.raises(FedkinError, match="remembers no further back than round 6"):
-        client.ask(2, 5, 0, 0)
-    assert client.ask(2, 6, 0, 0) == 6
+        client.request(2, 5, 0, 0)
+    assert client.request(2, 6, 0, 0) == 6
 
 
 def test_what_a_server_asks_before_its_first_round_is_not_remembered_again(tmp_path: Path):
     client = Counter(tmp_path)
-    assert client.ask(1, 0, 0, 0) == 1
-    assert client.ask(1, 1, 0, 0) == 2
-    assert client.ask(2, 0, 0, 0) == 3  # answered with what there is, but not kept
-    assert client.ask(2, 1, 0, 0) == 2
-    assert client.ask(2, 2, 0, 0) == 3
+    assert client.request(1, 0, 0, 0) == 1
+    assert client.request(1, 1, 0, 0) == 2
+    assert client.request(2, 0, 0, 0) == 3  # answered with what there is, but not kept
+    assert client.request(2, 1, 0, 0) == 2
+    assert client.request(2, 2, 0, 0) == 3
 
 
 @pytest.mark.parametrize("fatal", ["fsync", "link", "replace"])
@@ -108,7 +117,7 @@ def test_a_crash_while_writing_leaves_the_memory_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: str
 ):
     client = Counter(tmp_path)
-    client.ask(1, 1, 0, 0)
+    client.request(1, 1, 0, 0)
 
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -116,9 +125,9 @@ def test_a_crash_while_writing_leaves_the_memory_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(Path if fatal == "replace" else os, fatal, die)
         with pytest.raises(KeyboardInterrupt):
-            client.ask(1, 2, 0, 0)
+            client.request(1, 2, 0, 0)
     assert Store(tmp_path).now().place == Place(1, 1, 0, 0)
-    assert client.ask(1, 2, 0, 0) == 2
+    assert client.request(1, 2, 0, 0) == 2
 
 
 def test_nothing_is_kept_of_work_that_fails(tmp_path: Path):
@@ -130,7 +139,7 @@ def test_nothing_is_kept_of_work_that_fails(tmp_path: Path):
 
     with pytest.raises(ZeroDivisionError):
         store.answer(Place(1, 1, 0, 0), memory, fail)
-    assert Counter(tmp_path).ask(1, 1, 0, 0) == 1
+    assert Counter(tmp_path).request(1, 1, 0, 0) == 1
 
 
 def test_a_damaged_memory_is_told_by_its_file(tmp_path: Path):

@@ -44,8 +44,8 @@ def through_sites(config_path: Path, files: dict[str, Path], folder: Path) -> Tr
     problem = config.make_problem(plan.data(config.data))
     post = NoNetwork(sites)
 
-    def port(lane: str) -> Flower:
-        return Flower(post, plan.names, "e", lane, 1, problem.device, print)
+    def port(contender: str) -> Flower:
+        return Flower(post, plan.names, "e", contender, 1, problem.device, print)
 
     trainer = Trainer(problem, config.make_method(), config.settings(), None, port)
     trainer.run()

@@ -22,8 +22,8 @@ def test_every_method_gives_the_embedded_engines_numbers(
     files = write_data(tmp_path)
     config = write_config(tmp_path, method, rounds=2, model="mlp:4", baseline=True, **options)
     served, here = through_sites(config, files, tmp_path), embedded(config, files)
-    for name, value in vars(here.lanes["method"].state).items():
-        found = getattr(served.lanes["method"].state, name)
+    for name, value in vars(here.contenders["method"].state).items():
+        found = getattr(served.contenders["method"].state, name)
         if isinstance(value, Tensor):
             torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
         else:

@@ -112,7 +112,7 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
     assert accuracy == pytest.approx(calm.metrics[-1]["personal_accuracy"], abs=0.01)
     # nobody was lost for good, so not only the accuracy but every number is the same
     model = read_tensors(run / "models" / "global.safetensors")
-    layout, x = calm.problem.layout, calm.lanes["method"].state.x
+    layout, x = calm.problem.layout, calm.contenders["method"].state.x
     flat = layout.join({name: value[None] for name, value in model.items()})[0]
     torch.testing.assert_close(flat, x, rtol=1e-5, atol=1e-5)
 

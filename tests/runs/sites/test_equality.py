@@ -26,10 +26,10 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def personal_models(trainer: Trainer) -> torch.Tensor:
-    lane = trainer.lanes["method"]
-    lane.fed.after_round(trainer.round)
-    ask = lane.method.personal(lane.fed, lane.state)
-    return torch.cat(list(models_of(lane.fed, ask)))
+    contender = trainer.contenders["method"]
+    contender.fed.after_round(trainer.round)
+    request = contender.method.personal(contender.fed, contender.state)
+    return torch.cat(list(models_of(contender.fed, request)))
 
 
 @pytest.mark.parametrize("method", list(RUNS))
@@ -38,8 +38,8 @@ def test_sites_give_the_embedded_engines_numbers(world: World, tmp_path: Path, m
     served, said = run_over(world.link, config, tmp_path / "run")
     here = embedded(config, world.files)
     assert not [sentence for sentence in said if "left out" in sentence]
-    for name, value in vars(here.lanes["method"].state).items():
-        found = getattr(served.lanes["method"].state, name)
+    for name, value in vars(here.contenders["method"].state).items():
+        found = getattr(served.contenders["method"].state, name)
         torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
     for column, value in here.metrics[-1].items():
         found = served.metrics[-1][column]

@@ -24,7 +24,10 @@ def spoilt_run(world: World, folder: Path, huge: str) -> tuple[list[str], str]:
         trainer, said = run_over(world.link, config, folder / "run", clients=4)
     here = embedded(config, world.files)
     torch.testing.assert_close(
-        trainer.lanes["method"].state.x, here.lanes["method"].state.x, rtol=1e-5, atol=1e-5
+        trainer.contenders["method"].state.x,
+        here.contenders["method"].state.x,
+        rtol=1e-5,
+        atol=1e-5,
     )
     return said, (folder / "run" / "log.txt").read_text()
 

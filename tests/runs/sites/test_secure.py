@@ -60,7 +60,10 @@ def test_registered_sites_train_over_tls(link: Link, certs: Path, tmp_path: Path
         assert [process.ends() for process in processes] == [0, 0]
     here = embedded(config, files)
     torch.testing.assert_close(
-        trainer.lanes["method"].state.x, here.lanes["method"].state.x, rtol=1e-5, atol=1e-5
+        trainer.contenders["method"].state.x,
+        here.contenders["method"].state.x,
+        rtol=1e-5,
+        atol=1e-5,
     )
 
 

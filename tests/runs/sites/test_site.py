@@ -48,7 +48,8 @@ def hello(site: Resident, **changes: Any) -> dict[str, Any]:
 
 def work(site: Resident, step: str, tensors: dict[str, Any], **changes: Any) -> Any:
     facts = {
-        "kind": "work", "experiment": "e", "lane": "method", "place": [1, 1, 0, 0], "client": 0,
+        "kind": "work", "experiment": "e", "contender": "method", "place": [1, 1, 0, 0],
+        "client": 0,
         "step": step, "key": 7, "hyper": {}, "remember": True, "variant": {}, **changes,
     }  # fmt: skip
     return site.answer(tensors, facts)
@@ -89,7 +90,7 @@ def test_names_from_the_server_cannot_leave_the_sites_folder(site: Resident, nam
     with pytest.raises(FedkinError, match="cannot be the name"):
         site.answer({}, {"kind": "hello", "experiment": name, "setup": SETUP})
     with pytest.raises(FedkinError, match="cannot be the name"):
-        work(site, "fedkin.methods.base:use", {"model": torch.zeros(1, 10)}, lane=name)
+        work(site, "fedkin.methods.base:use", {"model": torch.zeros(1, 10)}, contender=name)
 
 
 def test_the_server_cannot_choose_the_file(site: Resident):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from fedkin.core.kernels import Kernel
+from fedkin.core.kernels.spec import Kernel
 
 
 class Scaled:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedkin.core.federation import Ask, Block
+from fedkin.core.federation import Block, Request
 from fedkin.core.memory import Memory
 from fedkin.core.replies import Replies
 from fedkin.engines.wire import Message, block, requests
@@ -50,7 +50,7 @@ class Flower:
         post: Post,
         sites: Sequence[str],
         experiment: str,
-        lane: str,
+        contender: str,
         start: int,
         device: torch.device,
         warn: Callable[[str], None],
@@ -58,38 +58,38 @@ class Flower:
         self.post, self.sites, self.device, self.warn = post, tuple(sites), device, warn
         self.memory = Memory(len(sites))
         self._start = start
-        self._about = {"experiment": experiment, "lane": lane}
+        self._about = {"experiment": experiment, "contender": contender}
 
-    def run(self, ask: Ask) -> Iterator[Block]:
+    def run(self, request: Request) -> Iterator[Block]:
         """All answers that came and are sound, in the order asked; the others' rows are lost."""
-        came = self._exchange(ask, "work")
+        came = self._exchange(request, "work")
         usual = _commonest([_shape(answer) for answer in came.values()])
         for i, (reply, facts) in came.items():
             if _shape((reply, facts)) == usual:
                 found = block(i, {k: v.to(self.device) for k, v in reply.items()}, facts)
                 if not bool(found.good.all()):
-                    self._leave_out(ask, i, "it has numbers that are not finite")
+                    self._leave_out(request, i, "it has numbers that are not finite")
                 yield found
             else:
-                self._leave_out(ask, i, f"it is {_words(_shape((reply, facts)))} where others' are "
+                self._leave_out(request, i, f"it is {_words(_shape((reply, facts)))}, others' are "
                                 f"{_words(usual)}")  # fmt: skip
 
-    def finish(self, ask: Ask) -> Replies:
+    def finish(self, request: Request) -> Replies:
         """Every site writes the model that this request gives it; nothing of it comes back."""
-        arrived = torch.zeros(len(ask.at), dtype=torch.bool)
-        arrived[list(self._exchange(ask, "finish"))] = True
-        return Replies(ask.at, arrived, {})
+        arrived = torch.zeros(len(request.at), dtype=torch.bool)
+        arrived[list(self._exchange(request, "finish"))] = True
+        return Replies(request.at, arrived, {})
 
-    def _exchange(self, ask: Ask, kind: str) -> dict[int, Message]:
+    def _exchange(self, request: Request, kind: str) -> dict[int, Message]:
         about = {"kind": kind, **self._about}
         letters = [
             Letter(
                 self.sites[facts["client"]],
-                ask.shared,
+                request.shared,
                 own,
-                {**facts, **about, "place": [self._start, *ask.place, i]},
+                {**facts, **about, "place": [self._start, *request.place, i]},
             )
-            for i, (own, facts) in enumerate(requests(ask))
+            for i, (own, facts) in enumerate(requests(request))
         ]
         answers = self.post.exchange(letters)
         sound = {}
@@ -97,11 +97,11 @@ class Flower:
             try:
                 sound[i] = _checked(answers[i], kind)
             except FedkinError as error:
-                self._leave_out(ask, i, str(error))
+                self._leave_out(request, i, str(error))
         return sound
 
-    def _leave_out(self, ask: Ask, position: int, reason: str) -> None:
-        site, (number, _) = self.sites[int(ask.at[position])], ask.place
+    def _leave_out(self, request: Request, position: int, reason: str) -> None:
+        site, (number, _) = self.sites[int(request.at[position])], request.place
         self.warn(f"round {number}: the answer of '{site}' is left out: {reason}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -14,11 +14,9 @@ from typing_extensions import Doc
 
 from fedkin.core import rng
 from fedkin.core.client import Client
+from fedkin.core.federation import Federation
 from fedkin.errors import FedkinError
 from fedkin.models.widths import Widths
-
-if TYPE_CHECKING:
-    from fedkin.core.federation import Federation
 
 # coordinates ---------------------------------------------------------------------------
 

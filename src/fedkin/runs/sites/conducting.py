@@ -8,7 +8,6 @@ from typing import Any
 
 from flwr.superlink.grid import HttpGrid
 
-from fedkin.command.runs import RESUME_SERVED
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.engines.flower.engine import Flower
@@ -19,6 +18,7 @@ from fedkin.runs.config import RunConfig
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.models import named
 from fedkin.runs.pictures import write_results
+from fedkin.runs.provenance import RESUME_SERVED
 from fedkin.runs.settings import Settings
 from fedkin.runs.sites.plan import Plan
 from fedkin.runs.training import Trainer
@@ -37,24 +37,24 @@ class ServedTrainer(Trainer):
         method: Method,
         settings: Settings,
         folder: RunFolder,
-        port: Callable[[str], Flower],
+        engine_for: Callable[[str], Flower],
         say: Say,
     ) -> None:
-        super().__init__(problem, method, settings, folder, port)
+        super().__init__(problem, method, settings, folder, engine_for)
         self.say = say
 
     def _finish(self, folder: RunFolder) -> None:
         """Every site writes its own model; here remain the tables, and a global model."""
-        lane = self.lanes["method"]
-        engine = lane.fed.engine
+        contender = self.contenders["method"]
+        engine = contender.fed.engine
         assert isinstance(engine, Flower)
-        write_results(folder.path, lane.method.results(lane.state), self.problem.data)
-        lane.fed.after_round(self.round)
+        write_results(folder.path, contender.method.results(contender.state), self.problem.data)
+        contender.fed.after_round(self.round)
         missed = []
-        for ask in parts(lane.method.personal(lane.fed, lane.state)):
-            done = engine.finish(ask)
+        for request in parts(contender.method.personal(contender.fed, contender.state)):
+            done = engine.finish(request)
             missed += [engine.sites[i] for i in done.at[~done.arrived].tolist()]
-        shared = lane.method.global_model(lane.state)
+        shared = contender.method.global_model(contender.state)
         folder.models.mkdir(exist_ok=True)
         if shared is not None:
             path = folder.models / "global.safetensors"
@@ -107,10 +107,14 @@ def conduct(
         )
     post.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
 
-    def port(lane: str) -> Flower:
-        return Flower(post, plan.names, plan.experiment, lane, plan.starts, problem.device, warn)
+    def engine_for(contender: str) -> Flower:
+        return Flower(
+            post, plan.names, plan.experiment, contender, plan.starts, problem.device, warn
+        )
 
-    trainer = ServedTrainer(problem, config.make_method(), config.settings(), folder, port, say)
+    trainer = ServedTrainer(
+        problem, config.make_method(), config.settings(), folder, engine_for, say
+    )
     for sentence in trainer.resume() if again else ():
         warn(sentence)
     return trainer

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from fedkin.command.runs import BY_SERVE, RESUME_SERVED, RUNS, finish, versions
-from fedkin.command.screen import say
 from fedkin.engines.flower.certificates import ServerFiles
 from fedkin.engines.flower.link import APP, Link
 from fedkin.engines.flower.post import Terms
 from fedkin.engines.flower.reach import is_loopback
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder, next_folder
-from fedkin.runs.sites.conducting import conduct
+from fedkin.runs.provenance import BY_SERVE, RESUME_SERVED, RUNS, versions
+from fedkin.runs.sites.conducting import Say, conduct
 from fedkin.runs.sites.plan import Plan, read_serve_config, served_config
+from fedkin.runs.training import Trainer
 from fedkin.tensors import write_text
 
 
@@ -30,7 +31,6 @@ class Serving:
     certs: Path | None = None
     insecure: bool = False
     patience: float = 3600.0
-    quiet: bool = False
 
     def keys(self) -> ServerFiles | None:
         if self.certs is not None:
@@ -58,8 +58,8 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
     return folder
 
 
-def serve(folder: RunFolder, options: Serving) -> None:
-    """Run, or go on with, what the folder holds."""
+def serve(folder: RunFolder, options: Serving, train: Callable[[Trainer], None], say: Say) -> None:
+    """Run, or go on with, what the folder holds; `train` does the rounds and shows them."""
     (config, _), keys = read_serve_config(folder.path / "config.toml"), options.keys()
     Plan.read(folder.path)
     link = Link(folder.path / "flower", options.host, options.port, keys)
@@ -69,7 +69,7 @@ def serve(folder: RunFolder, options: Serving) -> None:
         say(f"serving at {link.place.address} {'with TLS' if keys else 'without TLS'}")
         with link.run() as grid:
             trainer = conduct(grid, folder, config, keys is not None, options.patience, say)
-            finish(trainer, options.quiet, RESUME_SERVED)
+            train(trainer)
     except httpx.HTTPError as error:
         raise FedkinError(
             f"the SuperLink does not answer any more ({error}; see {folder.path}/flower): "

@@ -152,7 +152,7 @@ class Resident:
     def _work(
         self, desk: Desk, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
     ) -> Message:
-        store = self._store(experiment, facts["lane"])
+        store = self._store(experiment, facts["contender"])
         asked = {**facts, "client": 0}
         if not facts["remember"]:
             desk.memory.rows = dict(store.now().rows or {})
@@ -161,8 +161,8 @@ class Resident:
         return store.answer(place, desk.memory, lambda: desk.site.answer(tensors, asked))
 
     @lru_cache(maxsize=8)  # noqa: B019  (a site lives as long as its process)
-    def _store(self, experiment: str, lane: str) -> Store:
-        return Store(self.home / "memory" / experiment / _safe(lane))
+    def _store(self, experiment: str, contender: str) -> Store:
+        return Store(self.home / "memory" / experiment / _safe(contender))
 
     def _finish(
         self, desk: Desk, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
@@ -189,5 +189,5 @@ class Resident:
 def _safe(name: str) -> str:
     """A name from elsewhere, fit to be a file's name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise FedkinError(f"'{name[:100]}' cannot be the name of an experiment or a lane")
+        raise FedkinError(f"'{name[:100]}' cannot be the name of an experiment or a contender")
     return name

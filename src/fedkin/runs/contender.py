@@ -1,4 +1,4 @@
-"""One method on its way through a run, with all that must survive a stop."""
+"""What a run trains side by side: the method, and local-only training to compare it with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.core.federation import Asks, Federation
+from fedkin.core.federation import Federation, Requests
 from fedkin.engines import Choices, Embedded
 from fedkin.errors import FedkinError
 from fedkin.methods import Local, Method, State
@@ -17,8 +17,8 @@ from fedkin.tensors import Chunked, Stored
 
 
 @dataclass
-class Lane:
-    """One method with its own clients' memory, accounts and state."""
+class Contender:
+    """A method in a run, with its own memory, accounts and state: all that a checkpoint holds."""
 
     method: Method
     fed: Federation
@@ -34,7 +34,7 @@ class Lane:
             if isinstance(value, Tensor):  # as it will be when read from a checkpoint
                 setattr(self.state, name, value.contiguous())
 
-    def models(self, number: int) -> Asks:
+    def models(self, number: int) -> Requests:
         """The request for every client's personal model after a round: always the same one."""
         self.fed.after_round(number)
         return self.method.personal(self.fed, self.state)
@@ -72,12 +72,12 @@ class Lane:
         self.fed.engine.memory.restore(_under("memory.", tensors))  # type: ignore[attr-defined]
 
 
-def check_server_memory(lane: Lane, budget: int | None) -> None:
+def check_server_memory(contender: Contender, budget: int | None) -> None:
     """Refuse a method whose server keeps more rows of clients than the memory given would hold."""
     rows = [
         value
-        for value in vars(lane.state).values()
-        if isinstance(value, Tensor) and value.dim() > 1 and len(value) == lane.fed.size
+        for value in vars(contender.state).values()
+        if isinstance(value, Tensor) and value.dim() > 1 and len(value) == contender.fed.size
     ]
     held = sum(value.numel() * value.element_size() for value in rows)
     if budget is not None and held > budget:
@@ -94,36 +94,36 @@ def local_like(method: Method) -> Local:
     return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
 
 
-def choices_of(lanes: Mapping[str, Lane]) -> dict[str, list[dict[str, Any]]]:
-    """How the embedded engine computes in each lane, as far as it has been chosen."""
-    engines = {name: lane.fed.engine for name, lane in lanes.items()}
+def choices_of(contenders: Mapping[str, Contender]) -> dict[str, list[dict[str, Any]]]:
+    """How the embedded engine computes for each contender, as far as it has been chosen."""
+    engines = {name: contender.fed.engine for name, contender in contenders.items()}
     return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
 
 
-def go_on_with(lanes: Mapping[str, Lane], choices: Mapping[str, Choices]) -> None:
+def go_on_with(contenders: Mapping[str, Contender], choices: Mapping[str, Choices]) -> None:
     """Compute as a run did when it was saved."""
     for name, made in choices.items():
-        engine = lanes[name].fed.engine
+        engine = contenders[name].fed.engine
         if isinstance(engine, Embedded):
             engine.go_on_with(made)
 
 
-def save_lanes(
-    lanes: Mapping[str, Lane],
+def save_contenders(
+    contenders: Mapping[str, Contender],
 ) -> tuple[dict[str, Tensor | Chunked], dict[str, Any]]:
-    """All lanes' tensors and numbers, each under its lane's name."""
+    """All contenders' tensors and numbers, each under its contender's name."""
     tensors: dict[str, Tensor | Chunked] = {}
-    for name, lane in lanes.items():
-        tensors |= {f"{name}.{key}": value for key, value in lane.tensors().items()}
-    return tensors, {name: lane.numbers() for name, lane in lanes.items()}
+    for name, contender in contenders.items():
+        tensors |= {f"{name}.{key}": value for key, value in contender.tensors().items()}
+    return tensors, {name: contender.numbers() for name, contender in contenders.items()}
 
 
-def restore_lanes(
-    lanes: Mapping[str, Lane], tensors: Mapping[str, Stored], numbers: Mapping[str, Any]
+def restore_contenders(
+    contenders: Mapping[str, Contender], tensors: Mapping[str, Stored], numbers: Mapping[str, Any]
 ) -> None:
     """The opposite of `save_lanes`."""
-    for name, lane in lanes.items():
-        lane.restore(_under(f"{name}.", tensors), numbers[name])
+    for name, contender in contenders.items():
+        contender.restore(_under(f"{name}.", tensors), numbers[name])
 
 
 def _under(prefix: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:

@@ -1,0 +1,36 @@
+"""What made a run: its complete config, the versions of what numbers depend on, who started it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+from fedkin.data import ClientData, checksum
+from fedkin.runs.config import RunConfig
+from fedkin.version import __version__
+
+RUNS = Path("runs")  # where run folders go unless told otherwise
+# in config.toml, of a run that Python started: its data and model are known only there
+BY_PYTHON = "python"
+BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"
+
+
+def complete(config: RunConfig, data: ClientData) -> str:
+    """The config with nothing left to defaults, and what it was made with."""
+    places = {
+        key: str(Path(value).resolve())
+        for key in ("path", "data_dir", "client_table")
+        if (value := getattr(config.data, key)) and Path(value).exists()
+    }
+    full = config.data.resolved().model_copy(update=places)
+    return config.model_copy(update={"data": full}).to_toml(
+        {**versions(), "data_sha256": checksum(data)}
+    )
+
+
+def versions() -> dict[str, str]:
+    """What numbers may depend on in their last digits."""
+    python = platform.python_version()
+    return {"fedkin": __version__, "torch": torch.__version__, "python": python}
