@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench clean
+.PHONY: run test bench docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/fedkin compare local fedavg perm --data rotated-digits --lr 0.1
@@ -15,6 +15,10 @@ test: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
+
+# the site, in docs/_build/html; it runs the examples
+docs: $(VENV)/.installed-test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,4 +34,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -39,7 +39,7 @@ def flower() -> list[Row]:
 
 
 def measured(method: str, rounds: int = ROUNDS) -> Row:
-    """A whole run by `fedkin serve` and `fedkin join`, as docs/flower.md shows it."""
+    """A whole run by `fedkin serve` and `fedkin join`, as docs/guides/flower.md shows it."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as processes:
         folder, port = Path(name), free_port()
         (folder / "config.toml").write_text(CONFIG.format(method=method, rounds=rounds))

@@ -1,4 +1,4 @@
-"""The commands of docs/flower.md, as people at three clinics would type them."""
+"""The commands of docs/guides/flower.md, as people at three clinics would type them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedkin.engines.flower.store import Store
 from fedkin.runs.sites.plan import Plan, read_serve_config
 from tests.runs.sites.world import NAMES, Process, Recorder, all_ended, digits, fedkin, site
 
-DOCS = Path(__file__).parents[2] / "docs" / "flower.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "flower.md"
 
 
 def documented_config(folder: Path) -> Path:
