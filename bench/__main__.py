@@ -13,8 +13,9 @@ from bench.lockstep import lockstep
 from bench.perm import perm
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
-from bench.workloads import WORKLOADS, Workload
+from bench.workloads import HIDDEN, WORKLOADS, Workload
 from fedkin.methods.registry import all_methods
+from fedkin.methods.submodel import Submodel
 
 
 def rounds() -> list[Row]:
@@ -22,19 +23,6 @@ def rounds() -> list[Row]:
     return [
         {"workload": w.name, **interleaved(w.ours(), w.bare(), 7), "target": w.target}
         for w in WORKLOADS
-    ]
-
-
-def compiled() -> list[Row]:
-    """W1 and W2 with torch.compile, as on a long run."""
-    return [
-        {
-            "workload": w.name,
-            **interleaved(w.ours("compiled"), w.bare(), 7),
-            "target": w.compiled_target,
-        }
-        for w in WORKLOADS
-        if w.compiled_target
     ]
 
 
@@ -52,9 +40,11 @@ def scale() -> list[Row]:
 
 
 def per_method() -> list[Row]:
-    """Each method's round on W1 against FedAvg's, per gradient."""
-    work, rows = WORKLOADS[0], []
+    """Each method's round on W1 against FedAvg's, per gradient (sub-models: on an MLP)."""
+    rows = []
     for name, cls in all_methods().items():
+        # a sub-model is a part of the hidden layers, and W1 has none
+        work = HIDDEN if issubclass(cls, Submodel) else WORKLOADS[0]
         options = {"lr": 0.01, "local_steps": work.steps} if hasattr(cls, "local_steps") else {}
         ours, fedavg = work.ours(method=cls(**options)), work.ours()
         measured = interleaved(ours, fedavg, 7)
@@ -68,7 +58,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     measures: dict[str, Callable[[], list[Row]]] = {
         "rounds": rounds,
-        "compiled": compiled,
         "scale": scale,
         "methods": per_method,
         "lockstep": lockstep,

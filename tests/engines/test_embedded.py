@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from fedkin.core.federation import Federation
-from fedkin.core.kernels import Kernel
-from fedkin.core.kernels.compiled import compiler_at_hand
 from fedkin.core.problem import Problem
-from fedkin.engines import Embedded, Strategy, embedded
+from fedkin.engines import Embedded, Strategy
 from fedkin.engines.strategy import candidates, named, without_gradients
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, Local
@@ -64,25 +62,6 @@ def test_convolutions_are_offered_one_client_per_core() -> None:
     assert Strategy("native", 1, 2) in candidates(problem("cnn:2,3,8"), 6, 2)
 
 
-def test_a_compiler_that_is_stopped_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    p = problem()
-    tried, kernel = [], p.kernel
-
-    def broken(name: str) -> Kernel:
-        tried.append(name)
-        if name == "compiled":
-            raise RuntimeError("the compiler was killed")
-        return kernel(name)
-
-    monkeypatch.setattr(embedded, "compiler_at_hand", lambda: True)
-    monkeypatch.setattr(embedded, "WORTH_COMPILING", 0.0)
-    monkeypatch.setattr(p, "kernel", broken)
-    engine = Embedded(p, "auto", threads=1)
-    run(FedAvg(lr=0.1), Federation(p, engine), 1)
-    assert "compiled" in tried
-    assert engine.chosen in candidates(p, 6, 1)
-
-
 def test_models_with_convolutions_are_judged_on_all_cores_with_the_same_scores() -> None:
     p = Problem(build("resnet18:2", (3, 8, 8), 3), blobs(clients=6, dimension=192, shape=(3, 8, 8)))
     assert without_gradients(p, 6, 2) == Strategy("autograd", 1, 2)
@@ -91,13 +70,3 @@ def test_models_with_convolutions_are_judged_on_all_cores_with_the_same_scores()
         for threads in (1, 2)
     ]
     assert torch.equal(*scores)
-
-
-@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler here")
-def test_compiled_gradients_equal_the_others() -> None:
-    p = Problem(problem().module(problem().initial[0]), problem().data, dtype=torch.float64)
-    results = [
-        run(FedAvg(lr=0.1, local_steps=2), Federation(p, Embedded(p, s, threads=1)), 1).x
-        for s in ("compiled", "stacked")
-    ]
-    torch.testing.assert_close(*results, rtol=0, atol=1e-10)

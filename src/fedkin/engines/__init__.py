@@ -22,11 +22,10 @@ def make_engine(
     threads: int | None = None,
     memory: Memory | None = None,
     planned: Choices = (),
-    rounds: int = 1,
 ) -> Embedded | Wire:
     """An engine by name."""
     if name == "embedded":
-        return Embedded(problem, strategy, block_size, threads, memory, planned, rounds)
+        return Embedded(problem, strategy, block_size, threads, memory, planned)
     if name == "wire":
         return Wire(problem, memory)
     raise unknown("engine", name, ENGINES)

@@ -16,14 +16,10 @@ from torch import Tensor
 from fedkin.core.client import Client
 from fedkin.core.federation import Block, Request
 from fedkin.core.kernels import Kernel
-from fedkin.core.kernels.compiled import compiler_at_hand
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
-
-# seconds of gradients left to do above which ten seconds of compiling may pay
-WORTH_COMPILING = 120.0
 
 # seconds after which a try is long enough to be believed at once
 LONG_TRY = 0.3
@@ -37,7 +33,6 @@ class Embedded:
 
     `strategy` is `auto` (time the candidates on the first request that takes gradients,
     keep the fastest) or one of the names in `strategy.py`; `chosen` tells which it is.
-    `rounds` tells how long the run will be: a long one may be worth compiling for.
     `planned` are the `choices` of an earlier run, to be repeated to the last bit: they are
     taken at the same moments, without timing.
     """
@@ -50,9 +45,8 @@ class Embedded:
         threads: int | None = None,
         memory: Memory | None = None,
         planned: Choices = (),
-        rounds: int = 1,
     ) -> None:
-        self.problem, self._planned, self._rounds = problem, planned, rounds
+        self.problem, self._planned = problem, planned
         self.threads = threads or torch.get_num_threads()
         self.memory = memory or Memory(problem.num_clients)
         self.chosen: Strategy | None = None
@@ -157,23 +151,14 @@ class Embedded:
             if spent is None or planned is not None:
                 return planned if spent is not None else None
             seconds[strategy] = spent
-        best = min(seconds, key=lambda strategy: seconds[strategy])
-        if seconds[best] * len(request.at) * self._rounds > WORTH_COMPILING and compiler_at_hand():
-            compiled = Strategy("compiled", best.block, 1, self.threads)
-            try:
-                spent = self._time(trial, compiled, True)
-            except RuntimeError:  # as when Ctrl-C ends the compiler with its parent
-                return best
-            if spent is not None and spent < seconds[best]:
-                return compiled
-        return best
+        return min(seconds, key=lambda strategy: seconds[strategy])
 
     def _time(self, trial: Request, strategy: Strategy, again: bool) -> float | None:
         """Seconds per client, the better of two short tries; None if no gradients were taken."""
         count = min(len(trial.at), strategy.block * strategy.workers)
         part, best = trial.rows(torch.arange(count)), np.inf
         for attempt in range(2 if again else 1):
-            if attempt and best > LONG_TRY and strategy.kernel != "compiled":
+            if attempt and best > LONG_TRY:
                 break
             start = time.perf_counter()
             blocks = list(self._run(part, strategy))

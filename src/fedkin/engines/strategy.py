@@ -11,7 +11,7 @@ from fedkin.core.kernels import KERNELS
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError, unknown
 
-NAMES = ("auto", "stacked", "vmap", "threads", "autograd", "compiled")
+NAMES = ("auto", "stacked", "vmap", "threads", "autograd")
 
 # bytes of models and batches worked on together: around the size of a core's cache
 BUDGETS = (1_500_000, 5_000_000, 16_000_000)
@@ -91,8 +91,8 @@ def named(name: str, problem: Problem, clients: int, threads: int, block: int | 
         case "stacked":
             kernel = "native" if native else "vmap"
             return Strategy(kernel, middle, 1, threads)
-        case "vmap" | "compiled":
-            return Strategy(name, middle, 1, threads)
+        case "vmap":
+            return Strategy("vmap", middle, 1, threads)
         case "threads":
             return Strategy("native" if native else "autograd", block or 1, threads)
         case "autograd":

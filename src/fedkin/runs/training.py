@@ -101,7 +101,7 @@ class Trainer:
             self._engine_for(name)
             if self._engine_for
             else make_engine(
-                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned, s.rounds
+                s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned
             )
         )
         fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedkin.core.kernels.compiled import Compiled
 from fedkin.core.kernels.functional import OneByOne, Stacked
 from fedkin.core.kernels.native import Native, UnsupportedLayerError
 from fedkin.core.kernels.spec import Kernel, ModelSpec
@@ -21,7 +20,6 @@ KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {
     "native": Native,
     "vmap": Stacked,
     "autograd": OneByOne,
-    "compiled": Compiled,
 }
 
 
