@@ -14,6 +14,7 @@ from fedkin.command import compare as compare_command
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
 from fedkin.command import runs as commands
+from fedkin.command.doctor import doctor
 from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
 from fedkin.command.template import template
@@ -140,6 +141,18 @@ def partition(
     """
     values = parse("local", ["--data", data, *context.args])
     commands.partition(values, plot, describe, seed, csv)
+
+
+@app.command("doctor")
+def examine(
+    data_dir: Annotated[str | None, typer.Option(help="a folder of data sets to look in")] = None,
+) -> None:
+    """Check this installation: versions, cores, data sets, extras, and a short training.
+
+    A sentence for each thing missing says what to do. The exit code is 0 unless something is
+    broken that fedkin cannot do without.
+    """
+    doctor(data_dir)
 
 
 add_commands(app)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import urllib.request
@@ -70,6 +71,23 @@ def given(path: str) -> Path:
     if not place.exists():
         raise FedkinError(f"there is no file or folder '{path}'; check the data's path")
     return place
+
+
+def on_disk(name: str, data_dir: str | None = None) -> Path | None:
+    """The first folder that holds something of a known data set; None if it must be downloaded.
+
+    Names are compared and nothing is read: the folder may still lack a file.
+    """
+    # mnist, MNIST, FashionMNIST, cifar10, cifar-10-batches-py, cifar-10-python.tar.gz
+    stem = name.replace("-", "-?").replace("cifar", "cifar-?")
+    ending = r"(-batches-py|-batches-bin|-python|-binary)?(\.tar\.gz)?"
+    spelled = re.compile(stem + ending, re.IGNORECASE)
+    for root in roots(data_dir):
+        for place in sorted(root.iterdir()) if root.is_dir() else ():
+            if spelled.fullmatch(place.name) and (place.is_file() or any(place.iterdir())):
+                return place
+    files = [cache_dir() / name / url.rsplit("/", 1)[1] for url in REMOTE[name]]
+    return cache_dir() / name if all(file.exists() for file in files) else None
 
 
 def download(name: str) -> Path:
