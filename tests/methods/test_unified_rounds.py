@@ -31,9 +31,12 @@ class Spy(Federation):
         return super().mean(step, *args, **hyper)
 
 
-def one_sample_each(name: str) -> Truth:
-    """Every client has one sample, so that minibatch gradients are full ones."""
-    return Truth(logistic(clients=M, samples=1, dimension=3, l2=0.3), name)
+def one_sample_each(name: str, copies: int = 1) -> Truth:
+    """Every client has one sample (or copies of it): minibatch gradients are full ones."""
+    problem = logistic(clients=M, samples=copies, dimension=3, l2=0.3)
+    for rows in (problem.train.x, problem.train.y, problem.data.train.x, problem.data.train.y):
+        rows.copy_(rows[::copies].repeat_interleave(copies, 0))
+    return Truth(problem, name)
 
 
 def gradient(truth: Truth, flat: Tensor) -> Tensor:
@@ -81,13 +84,18 @@ def test_scd_steps_one_block_at_a_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mx2", "mt2", "apfl2", "ws2"])
-def test_ascd_keeps_the_other_block(name: str) -> None:
-    truth = one_sample_each(name)
+@pytest.mark.parametrize("samples", [1, 20])
+def test_ascd_takes_gamma_and_nu_from_asvrcd_and_keeps_the_other_block(
+    name: str, samples: int
+) -> None:
+    truth = one_sample_each(name, copies=samples)
     s, found, seen = follow(ASCD(**truth.settings()), truth, 6)
     total = s.L_w + s.L_beta
     p, eta = {"w": s.L_w / total, "beta": s.L_beta / total}, 1 / (8 * total)
     theta = min(0.8, 1 / eta)
-    gamma = 1 / max(2 * s.mu, 4 * theta / eta)
+    rho = p["w"] / samples
+    th1 = min(0.5, sqrt(eta * s.mu * max(0.5, 0.5 / rho)))
+    gamma = 1 / max(2 * s.mu, 4 * th1 / eta)
     nu = 1 - gamma * s.mu
     y = z = torch.zeros(truth.dimension, dtype=torch.float64)
     for block in coins(seen):

@@ -18,7 +18,8 @@ M = TypeVar("M")
 
 
 def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type[M]]:
-    """Class decorator: make a method available by name, and its module's steps to engines.
+    """Class decorator: make a method available by name, and to engines the steps of its module
+    and of those that hold the classes it builds on.
 
     `sized` names the methods of which this one is the form with models of different sizes.
     """
@@ -27,7 +28,9 @@ def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type
         _METHODS[name] = cls  # type: ignore[assignment]
         _SIZED.update(dict.fromkeys(sized, name))
         cls.name = name  # type: ignore[attr-defined]
-        offer_steps(cls.__module__)
+        for base in cls.__mro__:
+            if issubclass(base, Method):
+                offer_steps(base.__module__)
         return cls
 
     return enter

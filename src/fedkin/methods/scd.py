@@ -13,7 +13,7 @@ from fedkin.core.federation import Federation
 from fedkin.methods.base import Positive, State
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.registry import register
-from fedkin.methods.unified import Coordinate, step_sizes
+from fedkin.methods.unified import Coordinate, momentum, snapshot_chance, step_sizes
 
 
 @register("scd")
@@ -46,9 +46,10 @@ class ASCD(Coordinate):
 
     x = theta*z + (1 - theta)*y for both blocks. The coin's block b, with its gradient g at x
     on fresh minibatches over p_b: y_b <- x_b - eta*g, z_b <- nu*z_b + (1 - nu)*x_b - gamma*g;
-    the other block keeps y and z. theta = min(0.8, 1/eta), gamma = 1/max(2*mu, 4*theta/eta),
-    nu = 1 - gamma*mu. w and beta_m are the y. Lost clients are left out of the mean and
-    stand still.
+    the other block keeps y and z. theta = min(0.8, 1/eta); eta, gamma and nu are ASVRCD-PFL's,
+    with its th1 and rho (see there), but gamma is at most 8*eta/theta, beyond which z's steps
+    would be too long for F's smoothness. w and beta_m are the y. Lost clients are left out of
+    the mean and stand still.
     """
 
     eta: Annotated[Positive | None, Doc("size of a step")] = None
@@ -62,7 +63,7 @@ class ASCD(Coordinate):
         p_w = self.chance(s, 1)
         t = step_sizes(s, p_w, fed.size, self.eta)
         theta = min(0.8, 1 / t["eta"])
-        t |= momentum(theta, t["eta"], s.mu)
+        t |= momentum(t["eta"], s.mu, snapshot_chance(fed, p_w), longest=8 * t["eta"] / theta)
         x = s.w + theta * (s.z - s.w)
         mean = fed.mean(
             step_betas_ahead, at=fed.sample(), shared={"w": x}, theta=theta,
@@ -70,11 +71,6 @@ class ASCD(Coordinate):
         )  # fmt: skip
         if mean.answered:
             s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
-
-
-def momentum(theta: float, eta: float, mu: float) -> dict[str, Any]:
-    gamma = 1 / max(2 * mu, 4 * theta / eta)
-    return {"gamma": gamma, "nu": 1 - gamma * mu}
 
 
 def move(

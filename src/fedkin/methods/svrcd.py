@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 from typing import Annotated, Any
 
 import torch
@@ -16,8 +15,16 @@ from fedkin.core.federation import Federation
 from fedkin.methods.base import Chance, Positive, State
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.registry import register
-from fedkin.methods.scd import momentum, move
-from fedkin.methods.unified import Coordinate, drift, step_sizes
+from fedkin.methods.scd import move
+from fedkin.methods.unified import (
+    TH2,
+    Coordinate,
+    drift,
+    momentum,
+    snapshot_chance,
+    step_sizes,
+    th1,
+)
 
 Pair = tuple[Tensor, Tensor]
 
@@ -57,8 +64,7 @@ class SVRCD(Coordinate):
 
     def advance(self, fed: Federation, s: State) -> None:
         p_w, coin = self.chance(s, 1), fed.random("coin")
-        share = min(1.0, fed.problem.batch_size / float(fed.samples.double().mean()))
-        rho = p_w * share if self.rho is None else self.rho
+        rho = snapshot_chance(fed, p_w) if self.rho is None else self.rho
         t = step_sizes(s, p_w, fed.size, self.eta)
         t |= self.tuning(s, t["eta"], rho)
         lockstep = p_w + rho - p_w * rho
@@ -117,9 +123,8 @@ class ASVRCD(SVRCD):
     """
 
     def tuning(self, s: State, eta: float, rho: float) -> dict[str, Any]:
-        th2 = 0.5
-        th1 = min(0.5, sqrt(eta * s.mu * max(0.5, th2 / rho)))
-        return {"accelerated": True, "th1": th1, "th2": th2} | momentum(th1, eta, s.mu)
+        own = {"accelerated": True, "th1": th1(eta, s.mu, rho), "th2": TH2}
+        return own | momentum(eta, s.mu, rho)
 
     def sent(self, s: State) -> dict[str, Tensor]:
         return {"y": s.w, "z": s.z, "g": s.g}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Annotated, Any
 
 import numpy as np
@@ -142,6 +143,25 @@ def step_sizes(s: State, p_w: float, clients: int, eta: float | None = None) -> 
     p_beta = 1 - p_w
     worst = 2 * max(s.L_w / p_w, s.L_beta / p_beta if s.L_beta and p_beta else 0.0)
     return {"eta": eta or 1 / (4 * worst), "weight": 1 / (clients * p_beta) if p_beta else 0.0}
+
+
+TH2 = 0.5
+
+
+def snapshot_chance(fed: Federation, p_w: float) -> float:
+    """rho = p_w*batch/n, n the mean number of samples: snapshots then cost as much as steps."""
+    return p_w * min(1.0, fed.problem.batch_size / float(fed.samples.double().mean()))
+
+
+def th1(eta: float, mu: float, rho: float) -> float:
+    """ASVRCD's share of z: min(1/2, sqrt(eta*mu*max(1/2, th2/rho)))."""
+    return min(0.5, sqrt(eta * mu * max(0.5, TH2 / rho)))
+
+
+def momentum(eta: float, mu: float, rho: float, longest: float = inf) -> dict[str, Any]:
+    """How z moves: gamma = 1/max(2*mu, 4*th1/eta), but no longer than that; nu = 1 - gamma*mu."""
+    gamma = min(longest, 1 / max(2 * mu, 4 * th1(eta, mu, rho) / eta))
+    return {"gamma": gamma, "nu": 1 - gamma * mu}
 
 
 def drift(steps: int, still: Callable[..., tuple[Any, ...]], *rows: Tensor) -> list[Tensor]:
