@@ -6,6 +6,7 @@ from fedkin.methods.base import LocalWork, Method, State
 from fedkin.methods.ditto import Ditto
 from fedkin.methods.fedavg import FedAvg, LocalizedFedAvg
 from fedkin.methods.feddeper import FedDeper
+from fedkin.methods.fedopt import FedAdam, FedAvgM, FedYogi
 from fedkin.methods.fedprox import FedProx
 from fedkin.methods.ifca import IFCA
 from fedkin.methods.l2sgd import L2SGD
@@ -34,9 +35,12 @@ __all__ = [
     "SCD",
     "SVRCD",
     "Ditto",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedDeper",
     "FedProx",
+    "FedYogi",
     "Local",
     "LocalWork",
     "LocalizedFedAvg",

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkin.core.client import Client, descend
+from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NotNegative, Share, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 
 
 @register("apfl")
@@ -36,7 +37,7 @@ class APFL(FedAvg):
             mixed_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, alpha=self.alpha, alpha_lr=self.alpha_lr, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
+        self.advance(s, mean["dx"], mean.answered)
 
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(mix_with, shared={"x": s.x}, alpha=self.alpha)
@@ -51,18 +52,22 @@ def recall_mix(client: Client, alpha: Any) -> tuple[Tensor, Tensor]:
 def mixed_steps(
     client: Client, x: Tensor, lr: Any, alpha: Any, alpha_lr: Any, **work: Any
 ) -> dict[str, Tensor]:
+    shared, personal = Descent(client, lr, work), Descent(client, lr, work, "own")
+
     def step(w: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = client.next_batch()
         slope = client.grad(a * v + (1 - a) * w, batch)
         towards_own = ((v - w) * slope).sum(1, keepdim=True)
         return (
-            descend(w, lr, client.grad(w, batch)),
-            descend(v, lr * a, slope),
+            shared.move(w, client.grad(w, batch)),
+            personal.move(v, slope, a),
             (a - alpha_lr * towards_own).clamp(0, 1),
         )
 
-    w, v, a = client.repeat(client.steps(**work), step, x, *recall_mix(client, alpha))
+    w, v, a = client.repeat(shared.steps, step, x, *recall_mix(client, alpha))
     client.keep(v=v, a=a)
+    shared.keep()
+    personal.keep()
     return {"dx": w - x}
 
 

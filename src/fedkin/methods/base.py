@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
@@ -12,6 +13,8 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
+from fedkin.errors import FedkinError
+from fedkin.methods.shared.optimisers import Descent, OptimiserName, ServerName, server_step
 
 # what a hyper-parameter may be; checked at the door, not in arithmetic (Doc says what it is)
 Positive = Annotated[float, Gt(0)]
@@ -20,6 +23,13 @@ Share = Annotated[float, Ge(0), Le(1)]
 Chance = Annotated[float, Gt(0), Lt(1)]
 Count = Annotated[int, Ge(1)]
 CountOrZero = Annotated[int, Ge(0)]
+BelowOne = Annotated[float, Ge(0), Lt(1)]
+
+# settings of local steps other than plain SGD's, and of the server's
+MOVES = ("optimiser", "momentum", "beta2", "eps", "weight_decay", "clip", "optimiser_state")
+SERVER = ("server_optimiser", "server_lr", "server_momentum", "server_beta2", "tau")
+SGD_ONLY = dict.fromkeys(MOVES, "its local steps are SGD by definition")
+NO_ONE_MODEL = dict.fromkeys(SERVER, "its server does not average into one model")
 
 
 class State(SimpleNamespace):
@@ -35,6 +45,15 @@ class Method:
     """
 
     name: ClassVar[str]
+    # settings that other methods have and that would contradict this one's rule, with the reason
+    refuses: ClassVar[Mapping[str, str]] = {**SGD_ONLY, **NO_ONE_MODEL}
+
+    def check(self) -> None:
+        """Refuse settings that contradict the rule."""
+        for name, why in self.refuses.items():
+            default = getattr(type(self), name, None)
+            if getattr(self, name, default) != default:
+                raise FedkinError(refusal(self.name, name, why))
 
     def init(self, fed: Federation) -> State:
         """The server's state before the first round."""
@@ -63,6 +82,11 @@ class Method:
         return {}
 
 
+def refusal(method: str, setting: str, why: str) -> str:
+    """The sentence about a setting that a method does not take."""
+    return f"method '{method}' takes no {setting}: {why}; leave {setting} out"
+
+
 @dataclass
 class LocalWork(Method):
     """Methods whose clients take SGD steps of size `lr`: `local_steps`, or whole `local_epochs`."""
@@ -81,11 +105,84 @@ class LocalWork(Method):
         return {"local_steps": self.local_steps}
 
 
-def sgd(client: Client, y: Tensor, lr: Any, work: dict[str, Any]) -> Tensor:
-    """y <- y - lr*g_i(y), as often as the work says."""
-    steps = client.steps(**work)
-    result: Tensor = client.repeat(steps, client.descend_, client.copy(y), given={"lr": lr})
-    return result
+@dataclass
+class LocalTraining(LocalWork):
+    """Methods whose clients may take the steps of another optimiser than SGD."""
+
+    optimiser: Annotated[OptimiserName, Doc("how a gradient becomes a local step")] = "sgd"
+    momentum: Annotated[BelowOne, Doc("of momentum and nesterov; beta1 of adam and adamw")] = 0.9
+    beta2: Annotated[BelowOne, Doc("of adam and adamw")] = 0.999
+    eps: Annotated[Positive, Doc("of adam and adamw")] = 1e-8
+    weight_decay: Annotated[
+        NotNegative, Doc("added to gradients as this times the model; by adamw to the step")
+    ] = 0.0
+    clip: Annotated[Positive | None, Doc("the longest that a gradient may be (none: any)")] = None
+    optimiser_state: Annotated[
+        Literal["fresh", "kept"], Doc("begins anew in every round, or stays at the client")
+    ] = "fresh"
+
+    refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
+
+    @property
+    def moves(self) -> dict[str, Any]:
+        """How local steps are taken; nothing for plain SGD."""
+        if self.optimiser == "sgd" and not self.weight_decay and self.clip is None:
+            return {}
+        names = ["optimiser", "weight_decay"]
+        names += ["clip"] if self.clip is not None else []
+        if self.optimiser == "sgd":
+            return {name: getattr(self, name) for name in names}
+        names += ["momentum"] + (["beta2", "eps"] if self.optimiser.startswith("adam") else [])
+        return {name: getattr(self, name) for name in names} | {
+            "kept": self.optimiser_state == "kept"
+        }
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, **self.moves}
+
+
+@dataclass
+class Averaging(LocalTraining):
+    """Methods whose server moves one model x along the mean of the clients' changes."""
+
+    weighted: Annotated[bool, Doc("clients count by their samples")] = False
+    server_optimiser: Annotated[
+        ServerName, Doc("how the mean change becomes the server's step: sgd adds it")
+    ] = "sgd"
+    server_lr: Annotated[Positive, Doc("size of the server's step")] = 1.0
+    server_momentum: Annotated[BelowOne, Doc("of the server; beta1 of adam and yogi")] = 0.9
+    server_beta2: Annotated[BelowOne, Doc("of the server's adam and yogi")] = 0.99
+    tau: Annotated[Positive, Doc("of the server's adam and yogi, added to the root")] = 1e-3
+
+    refuses: ClassVar[Mapping[str, str]] = {}
+
+    def init(self, fed: Federation) -> State:
+        return State(x=fed.initial_model())
+
+    def advance(self, s: State, dx: Tensor, answered: int) -> None:
+        """x <- x + dx, or as the server's optimiser moves; if nobody answered, x stays."""
+        if answered:
+            server_step(
+                s, dx, self.server_optimiser, self.server_lr, self.server_momentum,
+                self.server_beta2, self.tau,
+            )  # fmt: skip
+
+    def personal(self, fed: Federation, s: State) -> Requests:
+        return fed.request(use, shared={"model": s.x})
+
+    def global_model(self, s: State) -> Tensor | None:
+        x: Tensor = s.x
+        return x
+
+    def weights(self, fed: Federation) -> Tensor | None:
+        """What each client counts in the mean; None: all the same."""
+        return fed.samples if self.weighted else None
+
+
+def sgd(client: Client, y: Tensor, lr: Any, work: Mapping[str, Any]) -> Tensor:
+    """y <- y - lr*g_i(y), as often as the work says and as its optimiser, if any, steps."""
+    return Descent(client, lr, work).run(y)
 
 
 def use(client: Client, model: Tensor) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
@@ -13,6 +12,7 @@ from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 
 
 @register("ditto")
@@ -33,7 +33,7 @@ class Ditto(FedAvg):
             global_and_own_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, lam=self.lam, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
+        self.advance(s, mean["dx"], mean.answered)
 
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(own, shared={"x": s.x}, kept="v")
@@ -42,11 +42,15 @@ class Ditto(FedAvg):
 def global_and_own_steps(
     client: Client, x: Tensor, lr: Any, lam: Any, **work: Any
 ) -> dict[str, Tensor]:
+    shared, personal = Descent(client, lr, work), Descent(client, lr, work, "own")
+
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch, pulled = client.next_batch(), torch.lerp(v, x, lr * lam)
-        return client.descend_(y, lr, batch), client.descend_(v, lr, batch, into=pulled)
+        batch = client.next_batch()
+        return shared.step(y, batch), personal.step(v, batch, x, lam)
 
     v = client.recall("v", client.initial)
-    y, v = client.repeat(client.steps(**work), both, client.copy(x), client.copy(v))
+    y, v = client.repeat(shared.steps, both, client.copy(x), client.copy(v))
     client.keep(v=v)
+    shared.keep()
+    personal.keep()
     return {"dx": y - x}

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from torch import Tensor
-from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
-from fedkin.methods.base import CountOrZero, LocalWork, Positive, State, sgd, use
+from fedkin.methods.base import Averaging, CountOrZero, Positive, State, sgd
 from fedkin.methods.registry import register
 
 
 @register("fedavg")
 @dataclass
-class FedAvg(LocalWork):
+class FedAvg(Averaging):
     """FedAvg (McMahan et al., 2017): local SGD steps, then the mean of the models.
 
     Each sampled client, from y = x: y <- y - lr*g_i(y), K times; x <- mean_S y.
     `weighted` weighs the mean by sample counts. Lost clients are left out of the
-    mean; if nobody answers, x stays.
+    mean; if nobody answers, x stays. With `optimiser` clients take other steps, with
+    `server_optimiser` the server does.
     """
-
-    weighted: Annotated[bool, Doc("clients count by their samples")] = False
-
-    def init(self, fed: Federation) -> State:
-        return State(x=fed.initial_model())
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
             local_sgd, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
-
-    def personal(self, fed: Federation, s: State) -> Requests:
-        return fed.request(use, shared={"model": s.x})
-
-    def global_model(self, s: State) -> Tensor | None:
-        x: Tensor = s.x
-        return x
-
-    def weights(self, fed: Federation) -> Tensor | None:
-        """What each client counts in the mean; None: all the same."""
-        return fed.samples if self.weighted else None
+        self.advance(s, mean["dx"], mean.answered)
 
 
 @register("fedavg-local")
@@ -61,7 +45,9 @@ class LocalizedFedAvg(FedAvg):
 
     def personal(self, fed: Federation, s: State) -> Requests:
         lr = self.lr if self.tune_lr is None else self.tune_lr
-        return fed.request(fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps)
+        return fed.request(
+            fine_tune, shared={"x": s.x}, lr=lr, local_steps=self.tune_steps, **self.moves
+        )
 
 
 def local_sgd(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import NotNegative, Share, State, own
+from fedkin.methods.base import SGD_ONLY, NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 
@@ -33,6 +34,8 @@ class FedDeper(FedAvg):
 
     rho: NotNegative = 0.01
     lam: Share = 0.5
+    refuses: ClassVar[Mapping[str, str]] = SGD_ONLY
+
     half: Annotated[bool, Doc("half the local steps, rounded up")] = False
 
     def round(self, fed: Federation, s: State) -> None:
@@ -40,7 +43,7 @@ class FedDeper(FedAvg):
             depersonalised_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, rho=self.rho, lam=self.lam, half=self.half, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
+        self.advance(s, mean["dx"], mean.answered)
 
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(own, shared={"x": s.x}, kept="v")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
@@ -13,6 +12,7 @@ from fedkin.core.federation import Federation
 from fedkin.methods.base import NotNegative, State
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 
 
 @register("fedprox")
@@ -31,12 +31,11 @@ class FedProx(FedAvg):
             proximal_sgd, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, mu=self.mu, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
+        self.advance(s, mean["dx"], mean.answered)
 
 
 def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> dict[str, Tensor]:
-    def step(y: Tensor) -> Tensor:
-        return client.descend_(y, lr, into=torch.lerp(y, x, lr * mu))
-
-    y = client.repeat(client.steps(**work), step, client.copy(x))
+    local = Descent(client, lr, work)
+    y = client.repeat(local.steps, lambda y: local.step(y, None, x, mu), client.copy(x))
+    local.keep()
     return {"dx": y - x}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import Count, NotNegative, State, sgd
+from fedkin.methods.base import NO_ONE_MODEL, Count, NotNegative, State, sgd
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 
@@ -29,6 +30,8 @@ class IFCA(FedAvg):
     Lost clients are left out and keep their place in the record of clusters, where -1
     stands for a client that has not answered yet.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
     clusters: Count = 3
     spread: NotNegative = 0.5

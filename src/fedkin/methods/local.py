@@ -9,13 +9,13 @@ from torch import Tensor
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import LocalWork, State, sgd
+from fedkin.methods.base import LocalTraining, State, sgd
 from fedkin.methods.registry import register
 
 
 @register("local")
 @dataclass
-class Local(LocalWork):
+class Local(LocalTraining):
     """Local only: v_i <- v_i - lr*g_i(v_i), as many steps as the other methods take.
 
     Nothing is sent. A client that is lost in a round does not train in it.

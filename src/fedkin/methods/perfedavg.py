@@ -14,6 +14,7 @@ from fedkin.errors import unknown
 from fedkin.methods.base import CountOrZero, Positive, State
 from fedkin.methods.fedavg import FedAvg, fine_tune
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 
 VARIANTS = ("fo", "hf")
 
@@ -44,7 +45,7 @@ class PerFedAvg(FedAvg):
             step, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             lr=self.lr, inner_lr=self.inner_lr, **self.work,
         )  # fmt: skip
-        s.x = s.x + mean["dx"]
+        self.advance(s, mean["dx"], mean.answered)
 
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(
@@ -53,21 +54,26 @@ class PerFedAvg(FedAvg):
 
 
 def meta_steps(client: Client, x: Tensor, lr: Any, inner_lr: Any, **work: Any) -> dict[str, Tensor]:
-    w = client.repeat(
-        client.steps(**work),
-        lambda w: w - lr * client.grad(w - inner_lr * client.grad(w)),
-        x,
-    )
+    local = Descent(client, lr, work)
+
+    def step(w: Tensor) -> Tensor:
+        return local.move(w, client.grad(w - inner_lr * client.grad(w)))
+
+    w = client.repeat(local.steps, step, x)
+    local.keep()
     return {"dx": w - x}
 
 
 def exact_meta_steps(
     client: Client, x: Tensor, lr: Any, inner_lr: Any, **work: Any
 ) -> dict[str, Tensor]:
+    local = Descent(client, lr, work)
+
     def step(w: Tensor) -> Tensor:
         batch = client.next_batch()
         slope = client.grad(w - inner_lr * client.grad(w, batch))
-        new: Tensor = w - lr * (slope - inner_lr * client.hvp(w, slope, batch))
-        return new
+        return local.move(w, slope - inner_lr * client.hvp(w, slope, batch))
 
-    return {"dx": client.repeat(client.steps(**work), step, x) - x}
+    w = client.repeat(local.steps, step, x)
+    local.keep()
+    return {"dx": w - x}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class PermTwoStage(FedAvg):
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody learns from it.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = {"optimiser_state": "clients train each other's models"}
 
     lr: Annotated[Positive, Doc("size of a local step; a visit's is this times T*alpha")] = 0.1
     warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 20

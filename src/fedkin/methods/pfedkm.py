@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import Count, State, own
+from fedkin.methods.base import NO_ONE_MODEL, Count, State, own
 from fedkin.methods.ifca import group_means
 from fedkin.methods.pfedme import PFedMe, envelope_steps
 from fedkin.methods.registry import register
@@ -30,6 +32,8 @@ class PFedKM(PFedMe):
     of the group models. A group without uploads stays as it is. When fewer than K uploads
     arrive, each joins the group whose model is nearest.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
     clusters: Count = 3
 

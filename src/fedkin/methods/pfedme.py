@@ -13,6 +13,7 @@ from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import Count, Positive, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 
 
 @register("pfedme")
@@ -24,7 +25,8 @@ class PFedMe(FedAvg):
     theta_i ~ argmin f_i(theta; batch) + lam/2*|theta - w_i|^2 by `inner_steps` steps of size
     inner_lr, from the last theta_i; w_i <- w_i - lr*lam*(w_i - theta_i). Then
     x <- (1-beta)*x + beta*mean_S w_i. R is `local_steps`. The client keeps theta_i, its
-    personal model, also as the start of its next round. Lost clients are left out of the
+    personal model, also as the start of its next round. `optimiser` is that of the inner
+    steps. Lost clients are left out of the
     mean; if nobody answers, x stays.
     """
 
@@ -38,7 +40,7 @@ class PFedMe(FedAvg):
             envelope_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
             **self.solver, **self.work,
         )  # fmt: skip
-        s.x = s.x + self.beta * mean["dw"]
+        self.advance(s, self.beta * mean["dw"], mean.answered)
 
     @property
     def solver(self) -> dict[str, Any]:
@@ -57,17 +59,15 @@ class PFedMe(FedAvg):
 def envelope_steps(
     client: Client, x: Tensor, lr: Any, lam: Any, inner_lr: Any, inner_steps: Any, **work: Any
 ) -> dict[str, Tensor]:
+    solver = Descent(client, inner_lr, work, "solver")
+
     def step(w: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
         batch = client.next_batch()
-
-        def inner(theta: Tensor) -> Tensor:
-            pulled = torch.lerp(theta, w, inner_lr * lam)
-            return client.descend_(theta, inner_lr, batch, into=pulled)
-
-        theta = client.repeat(inner_steps, inner, theta)
+        theta = client.repeat(inner_steps, lambda v: solver.step(v, batch, w, lam), theta)
         return torch.lerp(w, theta, lr * lam), theta
 
     theta = client.copy(client.recall("theta", x))
-    w, theta = client.repeat(client.steps(**work), step, x, theta)
+    w, theta = client.repeat(solver.steps, step, x, theta)
     client.keep(theta=theta)
+    solver.keep()
     return {"dw": w - x}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import LocalWork, Positive, State, use
+from fedkin.methods.base import SGD_ONLY, LocalWork, Positive, State, use
 from fedkin.methods.registry import register
 
 
@@ -23,6 +24,11 @@ class Scaffold(LocalWork):
     x <- x + server_lr*mean_S(y - x); c <- c + 1/N*sum_S(c_i+ - c_i). The client keeps c_i.
     Lost clients are left out of the mean and the sum.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = {
+        **SGD_ONLY,
+        "server_optimiser": "its control variates suppose that the server adds the mean change",
+    }
 
     server_lr: Positive = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -59,6 +59,10 @@ class Submodel(FedAvg):
     clients are left out of the means; entries that nobody sent stay.
     """
 
+    refuses: ClassVar[Mapping[str, str]] = {
+        "optimiser_state": "clients train other channels from round to round"
+    }
+
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
     capacity: Capacity = "uniform"
     kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
@@ -82,8 +86,8 @@ class Submodel(FedAvg):
         held = torch.stack([change.weight for change in changes]).sum(0)
         fed.record(rate=float(rates[who].mean()), held=float(held.mean()) / total)
         counted = total if self.aggregation == "fill" else torch.where(held > 0, held, 1)
-        for change in changes:
-            s.x = s.x + change.mean * (change.weight / counted)
+        dx = torch.stack([c.mean * (c.weight / counted) for c in changes]).sum(0)
+        self.advance(s, dx, any(change.total for change in changes))
 
     def train(
         self, fed: Federation, s: State, rate: float, at: Tensor, step: Step = local_sgd,
@@ -152,7 +156,9 @@ class SubmodelLocal(Submodel):
 
     def personal(self, fed: Federation, s: State) -> Requests:
         lr = self.lr if self.tune_lr is None else self.tune_lr
-        return self.at_home(fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps)
+        return self.at_home(
+            fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps, **self.moves
+        )
 
 
 def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:

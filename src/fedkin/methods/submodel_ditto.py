@@ -15,6 +15,7 @@ from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.ditto import global_and_own_steps
 from fedkin.methods.registry import register
+from fedkin.methods.shared.optimisers import Descent
 from fedkin.methods.submodel import Change, Submodel, levels, one_or_each
 
 
@@ -55,10 +56,7 @@ class SubmodelDitto(Submodel):
 
 
 def own_steps(client: Client, x: Tensor, lr: Any, lam: Any, **work: Any) -> dict[str, Tensor]:
-    v = client.repeat(
-        client.steps(**work),
-        lambda v: v - lr * (client.grad(v) + lam * (v - x)),
-        client.recall("v", x),
-    )
-    client.keep(v=v)
+    local = Descent(client, lr, work)
+    v = client.copy(client.recall("v", x))
+    client.keep(v=client.repeat(local.steps, lambda v: local.step(v, None, x, lam), v))
     return {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from fedkin.methods.shared.masks import (
     rates_now,
     shuffled,
 )
+from fedkin.methods.shared.optimisers import Descent
 
 Kind = Literal["random", "rolling"]
 
@@ -42,6 +44,10 @@ class SubmodelMasks(FedAvg):
     projects x on an L2 ball. Whole vectors are sent; "submodel" is the form that saves bytes.
     Lost clients are left out of the mean; if nobody answers, x stays.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = {
+        "optimiser_state": "clients train other coordinates from round to round"
+    }
 
     rates: Annotated[Rates, Doc("shares of coordinates held, such as 1,1/2,1/4")] = RATES
     capacity: Capacity = "uniform"
@@ -65,7 +71,8 @@ class SubmodelMasks(FedAvg):
         )  # fmt: skip
         fed.record(rate=float(share.mean()))
         dx = mean["dx"]
-        s.x = s.x + (dx if self.aggregation == "fill" else divided(dx, mean["held"]))
+        dx = dx if self.aggregation == "fill" else divided(dx, mean["held"])
+        self.advance(s, dx, mean.answered)
         if self.radius is not None:
             s.x = s.x * (self.radius / s.x.norm()).clamp(max=1)
 
@@ -78,8 +85,12 @@ def masked_sgd(
         m = random_coordinates(client, x.shape[1], share)
     else:
         m = coordinate_window(x, share, start, windows)
-    steps = client.steps(**work)
-    y = client.repeat(steps, lambda y: m * client.descend_(y, lr), m * x)
+    local = Descent(client, lr, work)
+
+    def step(y: Tensor) -> Tensor:
+        return local.move(y, m * client.grad(y)) if local.rule else m * local.step(y)
+
+    y = client.repeat(local.steps, step, m * x)
     return {"dx": y - m * x} | ({"held": m} if send_mask else {})
 
 

@@ -22,7 +22,7 @@ from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
 from fedkin.models import build
 from fedkin.runs.settings import Settings, parse_size
-from fedkin.runs.validation import STRICT, options_model, validated
+from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
 from fedkin.toml import read_toml, to_toml
 
 ALIASES = {
@@ -81,6 +81,12 @@ class RunConfig(BaseModel):
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     baseline: bool = Field(True, description="train every client alone beside the method")
     train_scores: bool = Field(False, description="score models on training data as well")
+    lr_schedule: Literal["constant", "cosine", "step"] = Field(
+        "constant", description="how lr changes over the rounds"
+    )
+    lr_warm_up: int = Field(0, ge=0, description="first rounds, in which lr rises to its value")
+    lr_every: int = Field(30, ge=1, description="rounds between the steps of lr_schedule step")
+    lr_factor: float = Field(0.1, gt=0, le=1, description="what each such step multiplies lr by")
     engine: str = Field("embedded", description=f"one of {', '.join(ENGINES)}")
     strategy: str = Field(
         "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."
@@ -106,8 +112,12 @@ class RunConfig(BaseModel):
     def make_method(self) -> Method:
         """The method with its hyper-parameters, checked."""
         cls = get_method(self.method)
+        for name in self.options:
+            refuse_setting(cls, name)
         values = validated(options_model(cls), self.options, f"method '{self.method}'")
-        return cls(**values.model_dump())
+        method = cls(**values.model_dump())
+        method.check()
+        return method
 
     def make_problem(self, data: ClientData) -> Problem:
         m = self.model

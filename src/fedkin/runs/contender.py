@@ -13,6 +13,7 @@ from fedkin.core.federation import Federation, Requests
 from fedkin.engines import Choices, Embedded
 from fedkin.errors import FedkinError
 from fedkin.methods import Local, Method, State
+from fedkin.methods.base import MOVES
 from fedkin.tensors import Chunked, Stored
 
 
@@ -24,10 +25,13 @@ class Contender:
     fed: Federation
     state: State
 
-    def step(self, number: int, last: bool = False) -> None:
-        """One round, and what is to be done after the last one."""
+    def step(self, number: int, last: bool = False, now: Method | None = None) -> None:
+        """One round, and what is to be done after the last one.
+
+        `now` is the method with the numbers of this round, where they change.
+        """
         self.fed.begin_round(number)
-        self.method.round(self.fed, self.state)
+        (now or self.method).round(self.fed, self.state)
         if last:
             self.method.finish(self.fed, self.state)
         for name, value in vars(self.state).items():
@@ -89,8 +93,8 @@ def check_server_memory(contender: Contender, budget: int | None) -> None:
 
 
 def local_like(method: Method) -> Local:
-    """Local-only training with the same step size and amount of work as a method."""
-    shared = ("lr", "local_steps", "local_epochs")
+    """Local-only training with the same steps and amount of work as a method."""
+    shared = ("lr", "local_steps", "local_epochs", *MOVES)
     return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
 
 

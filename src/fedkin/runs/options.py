@@ -13,7 +13,7 @@ from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
 from fedkin.runs.config import ALIASES, FaultConfig, ModelConfig, RunConfig
-from fedkin.runs.validation import options_model
+from fedkin.runs.validation import options_model, refuse_setting
 
 TABLES = ("options", "data", "model", "faults")
 
@@ -65,6 +65,7 @@ def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
         negated = name.startswith("no_") and name[3:] in known
         name = name[3:] if negated else name
         if name not in known:
+            refuse_setting(get_method(method), name.removeprefix("options."))
             option = unknown("option", name, known)
             raise FedkinError(f"{option}; `fedkin config {method}` shows every key")
         if negated:

@@ -10,6 +10,7 @@ from typing import Any
 from fedkin.core.faults import Faults
 from fedkin.errors import FedkinError, unknown
 
+SCHEDULES = ("constant", "cosine", "step")
 SIZES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -24,6 +25,10 @@ class Settings:
     checkpoint_every: int = 10
     baseline: bool = True
     train_scores: bool = False
+    lr_schedule: str = "constant"
+    lr_warm_up: int = 0
+    lr_every: int = 30
+    lr_factor: float = 0.1
     engine: str = "embedded"
     strategy: str = "auto"
     block_size: int | None = None
@@ -32,7 +37,14 @@ class Settings:
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "eval_every", "checkpoint_every", "block_size", "threads"):
+        for name in (
+            "rounds",
+            "eval_every",
+            "checkpoint_every",
+            "block_size",
+            "threads",
+            "lr_every",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise FedkinError(f"{name} must be at least 1, not {value}")
@@ -40,6 +52,13 @@ class Settings:
             raise FedkinError(f"seed must be at least 0 and below 2^63, not {self.seed}")
         if not 0 < self.fraction <= 1:
             raise FedkinError(f"fraction must be above 0 and at most 1, not {self.fraction}")
+        if self.lr_schedule not in SCHEDULES:
+            raise unknown("lr_schedule", self.lr_schedule, SCHEDULES)
+        if self.lr_warm_up < 0 or not 0 < self.lr_factor <= 1:
+            raise FedkinError(
+                "lr_warm_up must be at least 0 and lr_factor above 0 and at most 1, not "
+                f"{self.lr_warm_up} and {self.lr_factor}"
+            )
         parse_size(self.memory)
 
 

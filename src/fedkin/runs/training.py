@@ -38,6 +38,7 @@ from fedkin.runs.pictures import write_results
 from fedkin.runs.provenance import BY_PYTHON
 from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.runs.run import Run
+from fedkin.runs.schedule import check_schedule, scheduled
 from fedkin.runs.settings import Settings, make_settings, parse_size
 from fedkin.runs.validation import check_method
 from fedkin.toml import to_toml
@@ -74,6 +75,7 @@ class Trainer:
         self.problem, self.method, self.folder = problem, method, folder
         self._engine_for, self._sharing = engine_for, sharing
         self.settings = settings or Settings()
+        check_schedule(method, self.settings)
         self.round, self.stopping = 0, False
         self.saved_round = 0
         self._accuracy: float | None = None
@@ -135,7 +137,10 @@ class Trainer:
             # requests set this as they need it; a round must not depend on the one before
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
-            contender.step(number, last)
+            now = scheduled(contender.method, self.settings, number)
+            contender.step(number, last, now)
+            if now is not contender.method:
+                contender.fed.record(lr=now.lr)  # type: ignore[attr-defined]
             seconds[name] = (time.perf_counter() - start) / self._sharing
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
         fed = self.contenders["method"].fed

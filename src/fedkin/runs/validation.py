@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
+from fedkin.methods.base import refusal
 
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Table = TypeVar("Table", bound=BaseModel)
@@ -62,3 +63,10 @@ def check_method(method: Method) -> None:
     """Refuse a method whose numbers make no sense."""
     values = {f.name: getattr(method, f.name) for f in fields(method)}
     validated(options_model(type(method)), values, f"method '{method.name}'")
+    method.check()
+
+
+def refuse_setting(cls: type[Method], setting: str) -> None:
+    """Say why a method does not have a setting that others have, where there is a reason."""
+    if setting in cls.refuses and setting not in {f.name for f in fields(cls)}:
+        raise FedkinError(refusal(cls.name, setting, cls.refuses[setting]))
