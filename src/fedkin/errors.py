@@ -1,4 +1,4 @@
-"""What a user sees when something is wrong: one plain sentence and an exit code."""
+"""What a user sees on an error: one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 
 class FedkinError(Exception):
-    """A mistake the user can mend. The message is one sentence: what, where, what to do."""
+    """An error the user can fix. The message is one sentence: what, where, what to do."""
 
     exit_code = 2
 
@@ -20,7 +20,7 @@ class DivergedError(FedkinError):
 
 
 def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
-    """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when nothing is near."""
+    """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when no name is close."""
     names = sorted(options)
     near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}"
@@ -28,7 +28,7 @@ def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
 
 
 def as_user_error(error: Exception) -> FedkinError | None:
-    """What the system or its memory refused, as a sentence; None for a fault of the program."""
+    """An error of the system (disk, memory) as a sentence; None for a bug."""
     if isinstance(error, FedkinError):
         return error
     if isinstance(error, OSError):
@@ -40,15 +40,15 @@ def as_user_error(error: Exception) -> FedkinError | None:
         }.get(error.errno or 0, "")
         return FedkinError(f"cannot use{place}: {error.strerror or error}{hint}")
     if isinstance(error, UnicodeEncodeError):
-        return FedkinError(f"{error.object!a} holds bytes that are no text: rename it")
-    # torch tells of its own failed allocations by a RuntimeError
+        return FedkinError(f"{error.object!a} contains bytes that are not text: rename it")
+    # torch reports its own failed allocations as a RuntimeError
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         reason = (str(error).splitlines() or [""])[0]
         return FedkinError(
             "there is not enough memory for this: lower num_clients, batch_size, or the sizes of "
             f"the data and the model{f' ({reason})' if reason else ''}"
         )
-    # torch tells of 1e300 in single precision by a RuntimeError, too
+    # torch reports 1e300 in single precision as a RuntimeError, too
     if isinstance(error, OverflowError) or "without overflow" in str(error):
         return FedkinError("a number given is too large for the precision in use")
     return None

@@ -33,7 +33,7 @@ _TYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 @dataclass(frozen=True)
 class Chunked:
-    """A tensor too large to hold: its shape, and its rows piece by piece."""
+    """A tensor to be written that does not fit in memory: its shape and an iterator of rows."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -44,7 +44,7 @@ class Chunked:
 class Stored:
     """A tensor in a file; `stored[lo:hi]` reads some of its rows, `stored[:]` all of it.
 
-    The file is read and not mapped, so that only what was asked for is ever resident.
+    The file is read and not memory-mapped, so that only the rows requested are in memory.
     """
 
     path: Path
@@ -101,7 +101,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def open_tensors(path: Path) -> dict[str, Stored]:
-    """A safetensors file's tensors, to be read when asked for; a plain sentence if it is none."""
+    """A safetensors file's tensors, read lazily; a FedkinError if it is not one."""
     read_facts(path)
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -116,7 +116,7 @@ def open_tensors(path: Path) -> dict[str, Stored]:
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """What was written beside the tensors of a safetensors file, which is checked to be whole."""
+    """The facts in a safetensors file, after checking that the file is complete."""
     if path.is_dir():
         raise FedkinError(f"{path} is a folder, not a safetensors file")
     try:
@@ -141,7 +141,7 @@ def read_all(file: int, into: memoryview, offset: int) -> None:
     while done < len(into):
         got = os.preadv(file, [into[done:]], offset + done)
         if not got:
-            raise FedkinError("a file of tensors ends too early")
+            raise FedkinError("a file of tensors is truncated")
         done += got
 
 
@@ -173,7 +173,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names of files in a folder, survive a power cut."""
+    """Flush a file or a folder to disk, so that it survives a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -18,7 +18,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's values; a plain sentence when it cannot be read."""
+    """A TOML file's values; a FedkinError if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -209,8 +209,8 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(FedkinError, match=f"{path} is not a readable safetensors file"):
         load_model(tmp_path, problem, 0, "0")
     write_tensors(path, {"weight": torch.zeros(3, 5)})
-    with pytest.raises(FedkinError, match="is not a client's model: it does not say its rate"):
+    with pytest.raises(FedkinError, match="is not a client's model: its rate is missing"):
         load_model(tmp_path, problem, 0, "0")
     write_tensors(path, {"weight": torch.zeros(3, 5)}, {"rate": "1.0"})
-    with pytest.raises(FedkinError, match="holds another model than"):
+    with pytest.raises(FedkinError, match="contains another model than"):
         load_model(tmp_path, problem, 0, "0")

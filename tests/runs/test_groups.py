@@ -49,7 +49,7 @@ def test_a_run_that_is_not_finished_is_shown_when_there_is_no_other(tmp_path: Pa
     write_run(tmp_path / "a", "fedavg", 0, [[0.5], [0.6]], done=1)
     groups, notes = group(find_runs([tmp_path / "a"]))
     assert groups[0].seeds == [0]
-    assert "shown as far as they are" in notes[0]
+    assert "shown as far as they got" in notes[0]
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:

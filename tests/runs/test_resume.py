@@ -116,7 +116,7 @@ def test_ctrl_c_finishes_the_round_and_tells_how_to_go_on(forks: Forks, tmp_path
     assert (ended.code, ended.err) == (130, "")
     done = len((run / "metrics.csv").read_text().splitlines()) - 1
     assert 1 <= done < 20
-    assert f"stopped after round {done}; go on with: fedkin resume {run}\n" in ended.out
+    assert f"stopped after round {done}; continue with: fedkin resume {run}\n" in ended.out
     assert (run / "checkpoint" / f"round-{done:08d}").is_dir()
     assert forks.run("resume", run, "-q").code == 0
     assert_same(run, reference)
@@ -174,7 +174,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     ended = forks.run("resume", run, "-q")
     assert (ended.code, ended.err) == (0, "")
     assert f"note: checkpoint {path.parent} is damaged: {path.name}" in ended.out
-    assert "note: going on after round 4\n" in ended.out
+    assert "note: continuing after round 4\n" in ended.out
     assert "is damaged" in (run / "log.txt").read_text()
     assert_same(run, reference)
 
@@ -240,7 +240,7 @@ def test_runs_started_from_python_are_not_resumed_by_the_command(
     train(least_squares(), "local", rounds=1, folder=tmp_path / "run")
     ended = forks.run("resume", tmp_path / "run")
     assert ended.code == 2
-    assert "was started from Python: go on there with train(" in ended.err
+    assert "was started from Python: continue it there with train(" in ended.err
 
 
 def test_data_that_changed_since_the_run_began_are_noticed(forks: Forks, tmp_path: Path) -> None:

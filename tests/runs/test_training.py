@@ -138,7 +138,7 @@ def test_rows_that_are_lost_from_a_table_are_noticed(problem: Problem, tmp_path:
     path = tmp_path / "run" / "metrics.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     damage = trainer(problem, tmp_path / "run").resume()
-    assert damage == [f"{path} has lost 1 of its rows", "going on after round 4"]
+    assert damage == [f"{path} has lost 1 of its rows", "continuing after round 4"]
 
 
 @dataclass

@@ -24,12 +24,12 @@ from fedkin.runs.comparison import PLAN
 from fedkin.runs.options import parse
 from fedkin.version import __version__
 
-# the base class that typer keeps its own copy of, or takes from click
+# typer's own copy of the class, or click's
 UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class Commands(TyperGroup):
-    """Commands by name; an unknown one is answered with the nearest."""
+    """Commands by name; for an unknown one the closest name is suggested."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -93,9 +93,9 @@ def compare(
 
     Options after the methods are config keys (see `fedkin run --help`), --seeds N for
     repeats, --sweep KEY=A,B,C for every value of a key, and --out FOLDER. The repeats
-    and sweeps of a method are computed together, and with --jobs 2 in two processes at a time,
-    each with a method, or with half of its runs (worth it where models are small).
-    `fedkin resume FOLDER` goes on with a comparison that was stopped.
+    and sweeps of a method are computed together. With --jobs 2 two processes work at a time,
+    each on one method or on half of its runs (worth it for small models).
+    `fedkin resume FOLDER` continues a comparison that was stopped.
 
     Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
     """
@@ -135,7 +135,7 @@ def partition(
     seed: Annotated[int, typer.Option(help="seed of the split")] = 0,
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:
-    """Show how a data set is dealt to clients.
+    """Show how a data set is partitioned into clients.
 
     Example: fedkin partition digits --alpha 0.1 --num-clients 20 --plot split.png
     """
@@ -149,8 +149,8 @@ def examine(
 ) -> None:
     """Check this installation: versions, cores, data sets, extras, and a short training.
 
-    A sentence for each thing missing says what to do. The exit code is 0 unless something is
-    broken that fedkin cannot do without.
+    For each missing thing one sentence says what to do. The exit code is 0 unless something
+    essential is broken.
     """
     doctor(data_dir)
 
@@ -176,7 +176,7 @@ def _main(
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one sentence and exit code 2 (3: diverged)."""
+    """Run the command; a user's error ends with one sentence and exit code 2 (3: diverged)."""
     words = sys.argv[1:] or ["--help"]
     try:
         sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
@@ -186,7 +186,7 @@ def main() -> None:
         fail(f"{_one_line(error.format_message())}; see `{place} --help`", 2)
     except (KeyboardInterrupt, typer.Abort):
         fail("stopped", 130)
-    except BrokenPipeError:  # whoever reads our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         sentence = as_user_error(error)

@@ -1,4 +1,4 @@
-"""`fedkin compare`: reads its words, runs the comparison, shows one table."""
+"""`fedkin compare`: reads its arguments, runs the comparison, shows one table."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def compare(words: Sequence[str]) -> None:
 
 
 def resume(parent: Path) -> None:
-    """Go on with a comparison: what is finished is not repeated."""
+    """Continue a comparison: finished runs are not repeated."""
     finish(parent, load_plan(parent))
 
 
 def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
-    """Run what is left, then show the table; Ctrl-C saves and tells how to go on."""
+    """Run the remaining runs, then show the table; Ctrl-C saves and shows how to continue."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
     with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
         if jobs > 1:
@@ -66,7 +66,7 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
         else:
             errors = execute(left, parent, complete, advance, stop)
     if stop.is_set():
-        console.print(f"stopped; go on with: fedkin resume {parent}")
+        console.print(f"stopped; continue with: fedkin resume {parent}")
         raise SystemExit(130)
     rows = table_rows(parent, entries)
     if rows:
@@ -132,7 +132,7 @@ def table_rows(parent: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _take(options: list[str], name: str) -> list[str]:
-    """Remove every `name VALUE` from the options; gives the values."""
+    """Remove every `name VALUE` from the options; returns the values."""
     found = []
     while name in options:
         place = options.index(name)

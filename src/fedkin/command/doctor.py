@@ -21,7 +21,7 @@ from fedkin.runs.provenance import RUNS
 from fedkin.runs.training import Trainer
 from fedkin.version import __version__
 
-# extras that a user would not miss
+# extras that only developers need
 FOR_DEVELOPERS = ("test", "docs")
 USES = {
     "flower": "runs over sites that keep their data (fedkin serve, fedkin join)",
@@ -62,7 +62,7 @@ def doctor(data_dir: str | None) -> None:
 
 
 def examine(data_dir: str | None) -> Iterator[Finding]:
-    """All that is looked at, in the order in which it is printed."""
+    """All checks, in the order in which they are printed."""
     yield Finding("fedkin", __version__)
     yield Finding("python", f"{platform.python_version()} on {platform.system()}")
     yield from packages()
@@ -75,7 +75,7 @@ def examine(data_dir: str | None) -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """The packages that fedkin needs, and those of its extras, by what it was installed with."""
+    """The packages that fedkin needs and those of its extras, from its installed metadata."""
     try:
         listed = metadata.requires("fedkin") or []
     except metadata.PackageNotFoundError:
@@ -156,7 +156,7 @@ def training() -> Finding:
         config = make_config(SMALL)
         problem = config.make_problem(config.make_data())
         Trainer(problem, config.make_method(), config.settings()).run()
-    except Exception as error:  # whatever it is, the doctor says it and goes on
+    except Exception as error:  # any failure is reported, and the other checks still run
         reason = f"{type(error).__name__}: {error}"
         advice = f"training fails ({reason}): install fedkin again in a new environment"
         return Finding("training", reason, advice, broken=True)

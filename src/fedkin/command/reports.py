@@ -18,7 +18,7 @@ Client = Annotated[str, typer.Option(help="a client's name or number")]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Make the commands known; what draws and exports is imported only when one is used."""
+    """Register the commands; plotting and export libraries are imported only when used."""
     app.command()(report)
     app.command()(export)
     app.command()(predict)
@@ -29,7 +29,8 @@ def report(
     runs: Runs,
     out: Annotated[Path | None, typer.Option(help="the page (default: report.html there)")] = None,
     target: Annotated[
-        float | None, typer.Option(help="accuracy (or loss) whose cost is told: 0.8")
+        float | None,
+        typer.Option(help="show the cost to reach this accuracy (or loss), such as 0.8"),
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="write TensorBoard event files too")
@@ -90,8 +91,8 @@ def predict(
 ) -> None:
     """Predict with a client's personal model, one row per sample of DATA.
 
-    A table needs the feature columns it was trained with; others are passed over. Samples
-    are made ready (scaled, encoded) just as the training data were.
+    A table needs the feature columns of the training data; other columns are ignored. Samples
+    are scaled and encoded in the same way as the training data.
 
     Example: fedkin predict runs/perm-patients-001 new.csv --client clinic-a
     """
@@ -107,10 +108,10 @@ def predict(
 
 
 def who(run: RunPath, client: Client) -> None:
-    """Show whom a client learnt from, and how much: the heaviest first.
+    """Show which clients a client learns from, and with which weights, largest first.
 
-    Only methods that learn who to learn with, such as perm, can tell. Of a run with rates
-    the table tells everybody's.
+    Only methods that learn these weights, such as perm, have them. For a run with rates the
+    table also shows each client's rate.
 
     Example: fedkin who runs/perm-rotated-digits-001 --client 7
     """

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 Scale = Literal["small", "paper"]
 Paper = Annotated[str | None, typer.Argument(help="perm, pfedkm, submodel, unified or feddeper")]
 Number = Annotated[str | None, typer.Option(help="which one of the paper's, by its number")]
-Out = Annotated[Path, typer.Option(help="where runs and results are kept, and looked for")]
+Out = Annotated[
+    Path, typer.Option(help="folder of runs and results; finished runs in it are reused")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Make the command known; recipes are read only when it is used."""
+    """Register the command; recipes are loaded only when it is used."""
     app.command()(reproduce)
 
 
@@ -40,15 +42,16 @@ def reproduce(
     panel: Annotated[
         list[str] | None, typer.Option(help="only this panel (may be repeated): see --list")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="other than the recipe's")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="instead of the recipe's")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="other than the recipe's, for a trial")
+        int | None, typer.Option(min=1, help="instead of the recipe's, for a trial")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="folder with data sets, searched before FEDKIN_DATA")
     ] = None,
     stand_in: Annotated[
-        bool, typer.Option("--stand-in", help="take other data where the paper's are not here")
+        bool,
+        typer.Option("--stand-in", help="use a substitute where the paper's data are not found"),
     ] = False,
     device: Annotated[str | None, typer.Option(help="where to compute, such as cuda")] = None,
     jobs: Annotated[
@@ -57,13 +60,13 @@ def reproduce(
     out: Out = Path("runs/papers"),
     write: Annotated[
         Path | None,
-        typer.Option(help="write results into a page; what it tells of other items stays"),
+        typer.Option(help="write results into a page; other items on the page are kept"),
     ] = None,
 ) -> None:
-    """Repeat a paper's table or figure and tell which of its claims hold.
+    """Reproduce a paper's table or figure and check which of its claims hold.
 
-    What has been run is not run again. Beside the runs there are, for every item, result.md,
-    report.html, table.csv, claims.csv and figures/ (PNG, SVG, csv).
+    Finished runs are not repeated. Every item gets result.md, report.html, table.csv,
+    claims.csv and figures/ (PNG, SVG, csv) next to its runs.
 
     Examples:
       fedkin reproduce --list
@@ -119,7 +122,7 @@ def _find(paper: str | None, kind: str, number: str) -> tuple[str, Item]:
 def _one(
     paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int
 ) -> FedkinError | None:
-    """Run an item and show what came out; gives what went wrong."""
+    """Run an item and show the results; returns the errors."""
     from fedkin.command.compare import watched
     from fedkin.papers.execution import StoppedError, plan, run
     from fedkin.papers.outcome import outcome

@@ -38,14 +38,14 @@ from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.version import __version__
 
-# what a disk says when nothing can be written any more
+# errors of a disk that cannot be written any more
 STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 
 def run(what: str, words: Sequence[str], out: Path | None, quiet: bool) -> None:
-    """Train as a method's name or a config file says."""
+    """Train by the name of a method or by a config file."""
     config = config_of(what, words)
-    # a run repeated without changes computes as it did, to the last bit
+    # a run repeated without changes gives the same numbers exactly
     again = what.endswith(".toml") and not words
     planned = read_strategy(Path(what).parent) if again else {}
     trainer = begin(config, config.make_data(), out or default_folder(config), planned)
@@ -70,7 +70,7 @@ def default_folder(config: RunConfig) -> Path:
 def begin(
     config: RunConfig, data: ClientData, out: Path, planned: Mapping[str, Any] | None = None
 ) -> Trainer:
-    """A trainer with a new run folder, which is gone again if it cannot begin."""
+    """A trainer with a new run folder, which is removed again if it cannot start."""
     problem, method = config.make_problem(data), config.make_method()
     for note in data.notes:
         say(f"note: {note}")
@@ -88,31 +88,31 @@ def begin(
 
 
 def resume(path: Path, quiet: bool) -> None:
-    """Continue a run where its last sound checkpoint stands."""
+    """Continue a run from its last valid checkpoint."""
     folder = RunFolder.open(path)
     made_with = read_toml(path / "config.toml").get("made_with", {})
     if made_with.get("by") == BY_PYTHON:
         raise FedkinError(
-            f"{path} was started from Python: go on there with "
+            f"{path} was started from Python: continue it there with "
             f"train(problem, method, folder={str(path)!r}, resume=True)"
         )
     if made_with.get("by") == BY_SERVE:
         raise FedkinError(
-            f"{path} is a run over sites: go on with `{RESUME_SERVED} {path}` and the "
+            f"{path} is a run over sites: continue with `{RESUME_SERVED} {path}` and the "
             "other options it was started with"
         )
     config = read_config(path / "config.toml")
     data = config.make_data()
     if made_with.get("data_sha256", "") not in ("", checksum(data)):
         raise FedkinError(
-            f"the data of {path} have changed since it began (their checksum is another): "
-            "put them back as they were, or begin a new run"
+            f"the data of {path} have changed since it began (the checksum differs): "
+            "restore the data, or start a new run"
         )
     trainer = Trainer(config.make_problem(data), config.make_method(), config.settings(), folder)
     for name, version in versions().items():
         if made_with.get(name, version) != version:
-            say(f"note: begun with {name} {made_with[name]}, going on with {version}: the last "
-                "digits may differ from a run in one go")  # fmt: skip
+            say(f"note: begun with {name} {made_with[name]}, continuing with {version}: the last "
+                "digits may differ from an uninterrupted run")  # fmt: skip
     for sentence in trainer.resume():
         say(f"note: {sentence}")
         folder.log(sentence)
@@ -124,10 +124,10 @@ def resume(path: Path, quiet: bool) -> None:
 
 
 def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None:
-    """Run the rest of the rounds, then show the result or how to go on."""
+    """Run the remaining rounds, then show the result or how to continue."""
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
-    go_on = f"go on with: {resume} {shlex.quote(str(folder))}"
+    go_on = f"continue with: {resume} {shlex.quote(str(folder))}"
     try:
         with (
             stop_politely(trainer) as stopped,
@@ -148,10 +148,10 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
             raise
         raise FedkinError(
             f"cannot write in {folder}: {error.strerror}; what was saved last is kept: "
-            f"mend that and {go_on}"
+            f"fix that and {go_on}"
         ) from None
     except KeyboardInterrupt:
-        say(f"stopped at once; {go_on}")
+        say(f"stopped immediately; {go_on}")
         raise SystemExit(128 + signal.SIGINT) from None
     if trainer.round < total:
         say(f"stopped after round {trainer.round}; {go_on}")
@@ -164,9 +164,9 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
 
 @contextmanager
 def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
-    """Ctrl-C (or SIGTERM) finishes the round and saves; a second one stops at once.
+    """Ctrl-C (or SIGTERM) finishes the round and saves; a second one stops immediately.
 
-    Gives the list of signals received.
+    Yields the list of signals received.
     """
     received: list[int] = []
 
@@ -175,7 +175,7 @@ def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
         if trainer.stopping:
             raise KeyboardInterrupt
         trainer.stopping = True
-        say("stopping after this round (Ctrl-C again: at once)")
+        say("stopping after this round (Ctrl-C again: immediately)")
 
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, ask_to_stop) for number in signals]
@@ -212,10 +212,12 @@ def list_runs(folder: Path, csv: Path | None) -> None:
 def partition(
     values: dict[str, Any], picture: Path | None, details: bool, seed: int, csv: Path | None
 ) -> None:
-    """Deal a data set to clients and show the result."""
+    """Partition a data set into clients and show the result."""
     others = [key for table in values.items() if table[0] != "data" for key in _keys(*table)]
     if others:
-        raise FedkinError(f"partition takes keys of [data] only, and --{others[0]} is none")
+        raise FedkinError(
+            f"partition takes keys of [data] only, and --{others[0]} is not one of them"
+        )
     start = time.perf_counter()
     data = load(validated(DataConfig, values["data"], "data"), seed)
     frame = describe(data)

@@ -1,4 +1,4 @@
-"""What people see while and after a run: progress and tables."""
+"""What users see during and after a run: progress and tables."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ console = Console()
 
 
 def say(text: str) -> None:
-    """A line exactly as it is: never wrapped, so that commands in it can be copied."""
+    """Print a line as it is: never wrapped, so that commands in it can be copied."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class RateColumn(ProgressColumn):
-    """Rounds per second, worked out when the bar is drawn and not in every round."""
+    """Rounds per second, computed when the bar is drawn and not in every round."""
 
     max_refresh = 0.5
 
@@ -46,7 +46,7 @@ class RateColumn(ProgressColumn):
 def progress(
     title: str, start: int, total: int, quiet: bool
 ) -> Iterator[Callable[[RoundDone], None]]:
-    """A progress bar with rounds per second, time left and the present personal accuracy."""
+    """A progress bar with rounds per second, time left and the current personal accuracy."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -68,14 +68,14 @@ def progress(
 
 
 def percent(value: Any) -> str:
-    """A share as people read it; a dash where it is not known."""
+    """A share as a percentage; a dash where it is not known."""
     return "-" if value is None or value != value else f"{value:.1%}"
 
 
 def plain_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int | None = None
 ) -> Table:
-    """A table in which nothing is cut off: what does not fit goes on in the next line.
+    """A table in which nothing is cut off: long cells are wrapped.
 
     Columns from `numbers_from` on hold numbers, which are aligned to the right.
     """
@@ -89,7 +89,7 @@ def plain_table(
 
 
 def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
-    """One row per method: personal accuracy, gain over going alone, cost."""
+    """One row per method: personal accuracy, gain over local training, cost."""
     titles = ("method", "mean", "worst 10%", "best", "better than alone", "MB up", "MB down", "s")
     cells = [
         [
@@ -109,7 +109,7 @@ CAPACITY_WORDS = (
 
 
 def show_capacities(levels: pd.DataFrame) -> None:
-    """One row per rate (and method, of several): what its clients get and what it costs one."""
+    """One row per rate (and per method, if several): accuracy of its clients, cost per client."""
     titles = ["rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB"]
     several = "method" in levels
     cells = [

@@ -16,8 +16,8 @@ from fedkin.command.runs import finish
 from fedkin.command.screen import say
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder
-from fedkin.runs.sites.conducting import conduct
 from fedkin.runs.sites.plan import read_serve_config
+from fedkin.runs.sites.served import make_trainer
 
 app = ServerApp()
 PATIENCE = 24 * 3600.0
@@ -29,4 +29,4 @@ def main(grid: Grid, context: Context) -> None:
         raise FedkinError("this app needs a SuperLink; simulate with `fedkin run` instead")
     folder = RunFolder.open(Path(str(context.run_config["folder"])).expanduser())
     config, _ = read_serve_config(folder.path / "config.toml")
-    finish(conduct(grid, folder, config, False, PATIENCE, say), quiet=True)
+    finish(make_trainer(grid, folder, config, False, PATIENCE, say), quiet=True)

@@ -13,12 +13,14 @@ from fedkin.errors import FedkinError
 
 Certs = Annotated[Path | None, typer.Option(help="folder of certificates: see `fedkin certs`")]
 ConfigFile = Annotated[Path | None, typer.Argument(help="a config.toml with a [sites] table")]
-Patience = Annotated[float, typer.Option(min=0, help="seconds to wait for the others at first")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS although it is not loopback")]
+Patience = Annotated[float, typer.Option(min=0, help="seconds to wait for the others to connect")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="allow plain connections beyond loopback")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Make the commands known; Flower itself is imported only when one is used."""
+    """Register the commands; Flower is imported only when one is used."""
     app.command()(serve)
     app.command()(join)
     app.command()(certs)
@@ -35,18 +37,20 @@ def serve(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
     wait: Annotated[
-        float | None, typer.Option(help="share of sites asked that is enough (default 0.8)")
+        float | None,
+        typer.Option(help="continue when this share of sites has answered (default 0.8)"),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(help="seconds a request waits at most (default 120)")
+        float | None, typer.Option(help="longest wait for answers, in seconds (default 120)")
     ] = None,
     patience: Patience = 3600.0,
     certs: Certs = None,
     insecure: Insecure = False,
     out: Annotated[Path | None, typer.Option(help="run folder to make")] = None,
-    resume: Annotated[Path | None, typer.Option(help="run folder to go on with")] = None,
+    resume: Annotated[Path | None, typer.Option(help="run folder to resume")] = None,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="only make the run folder, for a SuperLink of yours")
+        bool,
+        typer.Option("--prepare", help="only make the run folder, to use with your own SuperLink"),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
 ) -> None:
@@ -59,16 +63,16 @@ def serve(
     """
     need_flower()
     from fedkin.command.runs import finish
-    from fedkin.engines.flower.post import Terms
     from fedkin.engines.flower.processes import check_free
+    from fedkin.engines.flower.transport import WaitPolicy
     from fedkin.runs.folder import RunFolder
     from fedkin.runs.provenance import RESUME_SERVED
     from fedkin.runs.sites import serving
     from fedkin.runs.sites.plan import Plan
 
     if (config is None) == (resume is None):
-        raise FedkinError("give a config.toml to begin a run, or --resume RUN to go on with one")
-    options = serving.Serving(host, port, certs, insecure, patience)
+        raise FedkinError("give a config.toml to start a run, or --resume RUN to continue one")
+    options = serving.ServeOptions(host, port, certs, insecure, patience)
     keys = options.keys()
     if not prepare:
         check_free(host, port)
@@ -78,11 +82,11 @@ def serve(
                 f"{certs} has keys for {len(keys.sites)} sites, and --clients waits for {clients}: "
                 "add some with `fedkin certs --site`"
             )
-        folder = serving.prepare(config, clients, Terms().changed(wait, timeout), out)
+        folder = serving.prepare(config, clients, WaitPolicy().changed(wait, timeout), out)
     else:
         assert resume is not None
         folder = RunFolder.open(resume)
-        Plan.read(resume).under(wait, timeout).write(resume)
+        Plan.read(resume).with_waiting(wait, timeout).write(resume)
     if prepare:
         place = folder.path.resolve()
         given = f"--run-config 'folder=\"{place}\"'"
@@ -97,10 +101,12 @@ def join(
     name: Annotated[str, typer.Option(help="this site's name")],
     certs: Certs = None,
     insecure: Insecure = False,
-    home: Annotated[Path | None, typer.Option(help="where this site remembers")] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="folder for this site's state and model")
+    ] = None,
     device: Annotated[str, typer.Option(help="where torch computes: cpu, cuda, ...")] = "cpu",
     poll: Annotated[
-        float, typer.Option(min=0.01, help="most seconds between looks for messages")
+        float, typer.Option(min=0.01, help="longest time between polls for messages, in seconds")
     ] = 0.2,
     patience: Patience = 3600.0,
     stay: Annotated[bool, typer.Option("--stay", help="wait for further runs")] = False,
@@ -112,18 +118,18 @@ def join(
     """
     need_flower()
     from fedkin.runs.sites import joining
-    from fedkin.runs.sites.site import Resident
+    from fedkin.runs.sites.site import SiteWorker
 
     keys = joining.keys_for(server, certs, insecure)
     if not data.is_file():
         raise FedkinError(f"there is no file {data}")
     place = (home or Path(f"fedkin-{name}")).resolve()
-    site = Resident(name, data.resolve(), place, device, say)
-    joining.join(joining.Joining(server, site, keys, poll, stay, patience), say)
+    site = SiteWorker(name, data.resolve(), place, device, say)
+    joining.join(joining.JoinOptions(server, site, keys, poll, stay, patience), say)
 
 
 def certs(
-    folder: Annotated[Path, typer.Argument(help="where to keep them")] = Path("certs"),
+    folder: Annotated[Path, typer.Argument(help="folder for the keys")] = Path("certs"),
     host: Annotated[list[str] | None, typer.Option(help="a name or address of the server")] = None,
     site: Annotated[list[str] | None, typer.Option(help="a site's name")] = None,
 ) -> None:

@@ -36,7 +36,7 @@ def template(method: str) -> str:
 
 
 def meaning(column: FieldInfo) -> str:
-    """What a key is and what it may be: `size of a local step, above 0`; or nothing known."""
+    """The meaning of a key and its limits: `size of a local step, above 0`; empty if unknown."""
     return ", ".join(_meaning(Annotated[column.annotation, None, *column.metadata]))
 
 

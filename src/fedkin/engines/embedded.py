@@ -21,7 +21,7 @@ from fedkin.core.problem import Problem
 from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
 
-# seconds after which a try is long enough to be believed at once
+# seconds after which one timing is long enough to be trusted
 LONG_TRY = 0.3
 
 # for each form of the problem its facts and its strategy, as json can carry them
@@ -32,9 +32,9 @@ class Embedded:
     """Runs a request as blocks of clients, each through all its local steps before the next.
 
     `strategy` is `auto` (time the candidates on the first request that takes gradients,
-    keep the fastest) or one of the names in `strategy.py`; `chosen` tells which it is.
-    `planned` are the `choices` of an earlier run, to be repeated to the last bit: they are
-    taken at the same moments, without timing.
+    keep the fastest) or one of the names in `strategy.py`; `chosen` is the result.
+    `planned` are the `choices` of an earlier run, to be repeated exactly: they
+    are made at the same moments, without timing.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Embedded:
         return [{**e._variant.facts(), "strategy": str(e.chosen)} for e in engines if e.chosen]
 
     def go_on_with(self, choices: Choices) -> None:
-        """Take choices of an earlier run as made."""
+        """Use the choices of an earlier run."""
         for choice in choices:
             variant, strategy = _choice(choice)
             engine = self if variant == PLAIN else self._engine_for(variant)
             engine.chosen = strategy
 
     def _engine_for(self, variant: Variant) -> Embedded:
-        """An engine for another form of the problem, with a strategy fit for its size."""
+        """An engine for another form of the problem, with a strategy for its size."""
         if variant not in self._varied:
             problem, memory = self.problem.variant(variant), memory_of(self.memory, variant)
             same = (self._strategy, self._block_size, self.threads, memory, self._planned)
@@ -110,7 +110,7 @@ class Embedded:
             yield waiting.popleft().result()
 
     def _work(self, request: Request, kernel: Kernel, positions: Tensor) -> Block:
-        """One block: all that its clients do for this request."""
+        """One block: everything its clients compute for this request."""
         part = (
             request
             if len(positions) == len(request.at) and _rising(positions)
@@ -127,7 +127,7 @@ class Embedded:
         return 1 if self.problem.batch_norm and self.problem.pads(at) else strategy.block
 
     def _order(self, at: Tensor) -> Tensor:
-        """Clients of like size side by side, so that little is padded."""
+        """Clients of similar size next to each other, so that little is padded."""
         sizes = self.problem.train.sizes[at]
         if len(sizes) == 0 or bool((sizes == sizes[0]).all()):
             return torch.arange(len(at))
@@ -142,7 +142,7 @@ class Embedded:
         return list(dict.fromkeys(found))
 
     def _fastest(self, request: Request) -> Strategy | None:
-        """Time the candidates on the first clients of a real request, keeping nothing."""
+        """Time the candidates on the first clients of a real request; results are discarded."""
         planned = dict(map(_choice, self._planned)).get(self._variant)
         trial = replace(request, remember=False)
         seconds: dict[Strategy, float] = {}
@@ -181,7 +181,7 @@ class Embedded:
 
 
 def _choice(facts: Mapping[str, Any]) -> tuple[Variant, Strategy]:
-    """A form of the problem, and how it was chosen to be computed."""
+    """A form of the problem and its chosen strategy."""
     about = dict(facts)
     strategy = Strategy.parse(str(about.pop("strategy", "")))
     return Variant(**about), strategy

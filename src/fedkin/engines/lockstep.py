@@ -1,9 +1,9 @@
 """Runs as clients: repeats and sweeps of a method computed as one.
 
-Every run keeps its own control flow, in a greenlet of its own. Whenever all of them wait
-at the primitive, requests for the same step are put together, row under row, and
-computed as one stacked request; each run gets its own rows back. A hyper-parameter
-that differs between runs becomes a column. Methods do not know.
+Every run keeps its own control flow, in its own greenlet. Whenever all runs wait at
+`Federation.map`, requests for the same step are concatenated and computed as one stacked
+request; each run gets its own rows back. A hyper-parameter that differs between runs becomes
+a column. Methods are not aware of this.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class MemorySlice(Memory):
 
 
 class LockstepEngine:
-    """What one run of several in lockstep has for an engine: its requests wait for the others."""
+    """The engine of one run in lockstep with others: its requests wait for the others'."""
 
     def __init__(self, lockstep: Lockstep, run: int, contender: str) -> None:
         self.contender = contender
@@ -154,7 +154,7 @@ class Lockstep:
         return MemorySlice(self.engine(contender).memory, self.first[run], count)
 
     def together(self, runs: Sequence[Callable[[], None]]) -> list[BaseException | None]:
-        """Run all of them to their ends; gives each run's error, or None."""
+        """Run all to the end; returns each run's error, or None."""
         errors: list[BaseException | None] = [None] * len(runs)
 
         def live(number: int) -> None:
@@ -193,7 +193,7 @@ class Lockstep:
 
 
 def _go_on(run: greenlet, answer: list[Block] | Exception) -> Any:
-    """Let a run have its answer; gives its next request, or None when it has ended."""
+    """Hand a run its answer; returns its next request, or None when it has ended."""
     return run.throw(answer) if isinstance(answer, Exception) else run.switch(answer)
 
 

@@ -1,4 +1,4 @@
-"""How the embedded engine does a block of clients' work: which kernel, how many rows, who."""
+"""How the embedded engine computes: which kernel, clients per block, threads."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
 
 
 def without_gradients(problem: Problem, clients: int, threads: int) -> Strategy:
-    """For requests that tell nothing about speed, such as judging models, before one is chosen."""
+    """Used before a strategy is chosen, for requests without gradients such as evaluation."""
     first = candidates(problem, clients, 1)[0]
     return replace(first, workers=threads) if has_convolutions(problem) else first
 
@@ -102,7 +102,7 @@ def named(name: str, problem: Problem, clients: int, threads: int, block: int | 
 
 
 def check_name(name: str) -> None:
-    """Refuse what is neither a strategy's name nor spelled out."""
+    """Raise if this is neither the name of a strategy nor KERNEL:BLOCK:WORKERSxCORES."""
     if ":" in name:
         Strategy.parse(name)
     elif name not in NAMES:

@@ -59,7 +59,7 @@ class Site:
 
 
 def requests(request: Request) -> Iterator[Message]:
-    """For every client asked: the tensors that are its own, and the facts of its request."""
+    """For every requested client: the tensors for it alone, and the facts of its request."""
     hyper = {name: plain_number(value) for name, value in request.hyper.items()}
     for i, client in enumerate(request.at.tolist()):
         yield (

@@ -1,4 +1,4 @@
-"""What each capacity level gets and what it costs: accuracy, bytes, work, time and memory."""
+"""Results and costs by capacity level: accuracy, bytes, FLOPs, time and memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COSTS = (
 def write_capacities(
     folder: Path, fed: Federation, method: Method, state: State, test: Scores | None = None
 ) -> None:
-    """What every rate gets and what it costs, as a table and as a picture; see both parts of it."""
+    """Accuracy and cost of every rate, as a table and as a picture."""
     scores = accuracy_by_rate(fed, method, state, test)
     costs = cost_by_rate(fed.problem, scores["rate"], local_steps=1)
     costs = costs.drop(columns="bytes").rename(
@@ -50,9 +50,9 @@ def accuracy_by_rate(
     """One row per rate: its clients, their personal models' scores and their traffic.
 
     Scores are means over clients, each on its own data; a gap is train minus test
-    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways; where
-    rates are redrawn, of all the sizes that clients who keep a model of this rate have had.
-    `test` are the models' scores on test data, where they are known already.
+    accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways. Where
+    rates are redrawn, they include the other sizes these clients have trained.
+    `test` are the models' scores on test data, if they are known already.
     """
     results = method.results(state)
     if "rates" not in results:
@@ -73,7 +73,7 @@ def accuracy_by_rate(
 
 
 def levels_of(folder: Path) -> pd.DataFrame:
-    """A finished run's levels with all they cost; over sites, which are not asked, without."""
+    """A finished run's levels with their costs; without costs for a run over sites."""
     whole = folder / TABLE
     return read_table(whole) if whole.is_file() else accuracy_by_rate_of(folder)
 
@@ -93,7 +93,7 @@ def mean_levels(runs: Iterable[tuple[str, Path]]) -> pd.DataFrame:
 def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:
     """The same of a finished run's folder, without the gaps to training scores."""
     if not (folder / "rates.csv").exists():
-        raise FedkinError(f"{folder} holds no run with rates, or none that is finished")
+        raise FedkinError(f"{folder} contains no finished run with rates")
     clients, rates = pd.read_csv(folder / "clients.csv"), pd.read_csv(folder / "rates.csv")
     last = clients[clients["round"] == clients["round"].max()]
     table = pd.DataFrame(
@@ -120,8 +120,8 @@ def cost_by_rate(
 ) -> pd.DataFrame:
     """One row per rate: the size of its model, and what a round costs one client, measured.
 
-    Bytes go both ways. FLOPs are counted, seconds the best of some tries, and the peak is
-    that of tensors alive at once while training, beside the client's data.
+    Bytes go both ways. FLOPs are counted, seconds are the best of several runs, and the peak
+    is that of tensors alive at the same time in training, without the client's data.
     """
     rows = []
     for rate in rates:
@@ -156,9 +156,9 @@ def draw_accuracy_against_bytes(table: pd.DataFrame, path: Path) -> None:
     axes.plot(megabytes, table[score], "o-")
     for x, y, rate in zip(megabytes, table[score], table["rate"], strict=True):
         axes.annotate(f"rate {rate:g}", (x, y), textcoords="offset points", xytext=(5, 5))
-    scale = "log" if (megabytes > 0).all() else "linear"  # nobody of a rate may have taken part
+    scale = "log" if (megabytes > 0).all() else "linear"  # possibly no client of a rate took part
     axes.set(xscale=scale, xlabel="MB per client and round", ylabel=f"personal {score}")
-    axes.margins(0.15)  # room for the words
+    axes.margins(0.15)  # room for the labels
     figure.savefig(path, dpi=120)
 
 

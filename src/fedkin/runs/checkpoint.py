@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, checked when read, the last two kept."""
+"""Checkpoints: written atomically, checked when read, the last two kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TENSORS, FACTS = "tensors.safetensors", "facts.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after some round: named tensors (read when asked for) and plain facts."""
+    """A run after some round: named tensors (read lazily) and facts."""
 
     round: int
     path: Path
@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], facts: Any) -> None:
-    """Write the checkpoint of a round into a folder of its own that appears complete."""
+    """Write the checkpoint of a round into its own folder, which appears only when complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover)
@@ -45,7 +45,7 @@ def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], fac
         (work / FACTS).write_text(json.dumps({**body, "own_sha256": _digest(body)}), "utf-8")
         for path in (work / TENSORS, work / FACTS, work):
             sync(path)
-        if final.exists():  # a damaged one: a sound one is never written twice
+        if final.exists():  # a damaged one: a valid one is never written twice
             shutil.rmtree(final)
         work.rename(final)
     finally:
@@ -55,7 +55,7 @@ def save(folder: Path, number: int, tensors: Mapping[str, Tensor | Chunked], fac
 
 
 def prune(folder: Path, number: int) -> None:
-    """Keep the last two up to a round; later ones are damaged ones that were passed over."""
+    """Keep the last two up to a round; later ones are damaged and were skipped."""
     everything, last = sorted(folder.glob("round-*")), f"round-{number:08d}"
     kept = [path for path in everything if path.name <= last][-KEEP:]
     for path in set(everything) - set(kept):
@@ -63,7 +63,7 @@ def prune(folder: Path, number: int) -> None:
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest sound checkpoint, and a sentence about every damaged one that was passed over."""
+    """The newest valid checkpoint, and a sentence about every damaged one that was skipped."""
     damaged: list[str] = []
     for path in sorted(folder.glob("round-*"), reverse=True):
         try:

@@ -10,14 +10,16 @@ import pandas as pd
 def draw_cluster_map(run: Path) -> Path | None:
     """Draw a run's diagnostics/cluster.csv into cluster.png: rounds across, clients down.
 
-    White stands for a client whose cluster is not known yet. None when the run's method
+    White: the client's cluster is not known yet. None when the run's method
     has no clusters.
     """
     source = run / "diagnostics" / "cluster.csv"
     if not source.exists():
         return None
     import matplotlib
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window system
+    from matplotlib.figure import (
+        Figure,
+    )  # not pyplot, which has global state and needs a window system
     from matplotlib.ticker import MaxNLocator
 
     table = pd.read_csv(source, index_col="round")

@@ -57,7 +57,7 @@ def plan(
 
 
 def save_plan(parent: Path, entries: Sequence[Entry]) -> None:
-    """Write down what a comparison consists of, so that it can be resumed."""
+    """Save the list of a comparison's runs, so that it can be resumed."""
     if parent.exists() and any(parent.iterdir()):
         raise FedkinError(f"{parent} already exists: choose another --out, or resume it")
     parent.mkdir(parents=True, exist_ok=True)
@@ -88,9 +88,9 @@ def execute(
     on_round: Callable[[str], None],
     stop: threading.Event,
 ) -> dict[str, BaseException]:
-    """Run what is not done yet; gives the errors of runs that failed, by folder.
+    """Run the unfinished runs; returns the errors of runs that failed, by folder.
 
-    `describe` writes a run's config file; `on_round(label)` tells of a round done. When
+    `describe` writes a run's config file; `on_round(label)` is called after every round. When
     `stop` is set every run finishes its round and saves.
     """
     errors: dict[str, BaseException] = {}
@@ -119,9 +119,9 @@ Pair = tuple[Entry, Problem]
 
 
 def batches(entries: Sequence[Entry], problems: Sequence[Problem]) -> list[list[Pair]]:
-    """Runs that are computed as one: alike, and not more than fit in memory.
+    """Batches of runs to compute as one: same shape, and no more than fit in memory.
 
-    A run whose memory is bounded is computed alone: only then can what it holds go to files.
+    A run with a memory limit is computed alone: only then can its state go to files.
     """
     found: list[list[Pair]] = []
     for pair in zip(entries, problems, strict=True):

@@ -51,17 +51,17 @@ class ModelConfig(BaseModel):
         False, description="minibatches in reshuffled passes instead of drawn with replacement"
     )
     device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
-    dtype: Literal["float32", "float64"] = Field("float32", description="precision of all numbers")
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision of computation")
 
 
 class FaultConfig(BaseModel):
-    """The `[faults]` table: clients that fail on purpose."""
+    """The `[faults]` table: simulated failures of clients."""
 
     model_config = STRICT
 
     drop: float = Field(0.0, ge=0, le=1, description="share of requests that are lost")
     nan: float = Field(0.0, ge=0, le=1, description="share of answers that are NaN")
-    slow: float = Field(0.0, ge=0, le=1, description="share of answers that come late")
+    slow: float = Field(0.0, ge=0, le=1, description="share of answers that are late")
     delay: float = Field(0.0, ge=0, description="seconds a slow answer is late")
     timeout: float | None = Field(None, gt=0, description="seconds the server waits for an answer")
 
@@ -74,13 +74,13 @@ class RunConfig(BaseModel):
     method: str = Field(description="what to train with: see `fedkin methods`")
     rounds: int = Field(100, ge=1, description="communication rounds")
     seed: int = Field(
-        0, ge=0, lt=2**63, description="of all randomness: data split, models, sampling"
+        0, ge=0, lt=2**63, description="seed of all randomness: data split, models, sampling"
     )
     fraction: float = Field(1.0, gt=0, le=1, description="share of clients taking part in a round")
     eval_every: int = Field(10, ge=1, description="rounds between evaluations")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
-    baseline: bool = Field(True, description="train every client alone beside the method")
-    train_scores: bool = Field(False, description="score models on training data as well")
+    baseline: bool = Field(True, description="also train every client alone, for comparison")
+    train_scores: bool = Field(False, description="evaluate models on training data as well")
     lr_schedule: Literal["constant", "cosine", "step"] = Field(
         "constant", description="how lr changes over the rounds"
     )
@@ -94,9 +94,9 @@ class RunConfig(BaseModel):
     block_size: int | None = Field(None, ge=1, le=MOST, description="clients computed together")
     threads: int | None = Field(None, ge=1, le=4096, description="processor threads to use")
     memory: str | None = Field(
-        None, description="what clients keep in RAM, as in 2GB; what exceeds it goes to files"
+        None, description="limit of clients' state in RAM, such as 2GB; more goes to files"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="the method's own numbers")
+    options: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     faults: FaultConfig = FaultConfig()
@@ -149,7 +149,7 @@ class RunConfig(BaseModel):
         return Settings(**plain, faults=Faults(**self.faults.model_dump()))
 
     def to_toml(self, made_with: Mapping[str, Any] | None = None) -> str:
-        """The complete config; None values are left out. `made_with` is for people to read."""
+        """The complete config; None values are left out. `made_with` is for readers."""
         complete = self.model_dump()
         complete["options"] = asdict(self.make_method())
         return to_toml({**complete, "made_with": dict(made_with) if made_with else None})
@@ -165,7 +165,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def make_config(values: Mapping[str, Any], where: str = "the command line") -> RunConfig:
-    """Check nested values; aliases are accepted, unknown keys refused with the nearest name."""
+    """Check nested values; aliases are accepted, an unknown key is an error."""
     plain: dict[str, Any] = {}
     for name, value in values.items():
         key = ALIASES.get(name, name)
@@ -189,7 +189,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
 
 
 def _of_form(method: str, form: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's options without those that its other form lacks, as far as they say nothing."""
+    """A method's options without those that its other form lacks and that have no effect."""
     if form == method:
         return dict(options)
     own = {f.name for f in fields(get_method(form))}

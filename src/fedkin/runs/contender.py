@@ -19,23 +19,23 @@ from fedkin.tensors import Chunked, Stored
 
 @dataclass
 class Contender:
-    """A method in a run, with its own memory, accounts and state: all that a checkpoint holds."""
+    """A method in a run, with its own memory, accounts and state: what a checkpoint contains."""
 
     method: Method
     fed: Federation
     state: State
 
     def step(self, number: int, last: bool = False, now: Method | None = None) -> None:
-        """One round, and what is to be done after the last one.
+        """One round, and the final step after the last one.
 
-        `now` is the method with the numbers of this round, where they change.
+        `now` is the method with this round's settings, if they change (a schedule).
         """
         self.fed.begin_round(number)
         (now or self.method).round(self.fed, self.state)
         if last:
             self.method.finish(self.fed, self.state)
         for name, value in vars(self.state).items():
-            if isinstance(value, Tensor):  # as it will be when read from a checkpoint
+            if isinstance(value, Tensor):  # as it is when read from a checkpoint
                 setattr(self.state, name, value.contiguous())
 
     def models(self, number: int) -> Requests:
@@ -44,7 +44,7 @@ class Contender:
         return self.method.personal(self.fed, self.state)
 
     def broken(self) -> list[str]:
-        """Names of what the server remembers that is not a number."""
+        """Names of server state that is not finite."""
         return [
             name
             for name, value in vars(self.state).items()
@@ -77,7 +77,7 @@ class Contender:
 
 
 def check_server_memory(contender: Contender, budget: int | None) -> None:
-    """Refuse a method whose server keeps more rows of clients than the memory given would hold."""
+    """Raise if the server's state per client does not fit in the memory limit."""
     rows = [
         value
         for value in vars(contender.state).values()
@@ -99,13 +99,13 @@ def local_like(method: Method) -> Local:
 
 
 def choices_of(contenders: Mapping[str, Contender]) -> dict[str, list[dict[str, Any]]]:
-    """How the embedded engine computes for each contender, as far as it has been chosen."""
+    """The strategies that the embedded engine has chosen so far, for each contender."""
     engines = {name: contender.fed.engine for name, contender in contenders.items()}
     return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
 
 
 def go_on_with(contenders: Mapping[str, Contender], choices: Mapping[str, Choices]) -> None:
-    """Compute as a run did when it was saved."""
+    """Use the strategies of a saved run."""
     for name, made in choices.items():
         engine = contenders[name].fed.engine
         if isinstance(engine, Embedded):
@@ -125,7 +125,7 @@ def save_contenders(
 def restore_contenders(
     contenders: Mapping[str, Contender], tensors: Mapping[str, Stored], numbers: Mapping[str, Any]
 ) -> None:
-    """The opposite of `save_lanes`."""
+    """The opposite of the function above."""
     for name, contender in contenders.items():
         contender.restore(_under(f"{name}.", tensors), numbers[name])
 

@@ -1,4 +1,4 @@
-"""How good are the models: every client's own model on its own held-out data."""
+"""Evaluation: every client's own model on its own held-out data."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ STRATEGY, LOCK = "strategy.json", ".lock"
 
 
 def take_lock(folder: Path) -> IO[str]:
-    """The right to work in a folder, until the file is closed or this process ends."""
+    """A lock on a folder, held until the file is closed or this process ends."""
     lock = (folder / LOCK).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,7 @@ class RunFolder:
         self._lock.close()
 
     def discard(self) -> None:
-        """Remove a folder in which nothing has happened yet."""
+        """Remove a folder in which nothing was written yet."""
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -94,7 +94,7 @@ class RunFolder:
     def append(self, name: str, table: Mapping[str, Sequence[Any]]) -> None:
         """Add rows, given by column, to a csv file.
 
-        A column that is new since the last time is empty in the rows before.
+        A new column is empty in earlier rows.
         """
         path = self.path / name
         rows = list(zip(*table.values(), strict=True))
@@ -127,7 +127,7 @@ class RunFolder:
         return self._columns[name]
 
     def sync(self) -> None:
-        """Flush the tables to disk, so that a checkpoint never knows more rounds than they do."""
+        """Flush the tables to disk, so that a checkpoint is never ahead of them."""
         for path in self._unsynced:
             sync(path)
         self._unsynced.clear()
@@ -157,16 +157,16 @@ class RunFolder:
     # how the engine computed -------------------------------------------------------------
 
     def strategy(self) -> dict[str, Any]:
-        """What `keep_strategy` wrote; nothing before it did."""
+        """What `keep_strategy` saved; empty before that."""
         return read_strategy(self.path)
 
     def keep_strategy(self, facts: Mapping[str, Any]) -> None:
-        """Remember how the engine computes, so that a resumed run rounds as it did before."""
+        """Save how the engine computes, so that a resumed run rounds in the same way."""
         write_text(self.path / STRATEGY, json.dumps(facts, indent=1) + "\n")
 
 
 def read_strategy(folder: Path) -> dict[str, Any]:
-    """How the engine computed in a run folder; nothing where it does not say."""
+    """How the engine computed in a run folder; empty if it was not saved."""
     path = folder / STRATEGY
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -175,7 +175,7 @@ def read_strategy(folder: Path) -> dict[str, Any]:
     except ValueError:
         raise FedkinError(
             f"{path} is damaged: remove it and the engine will choose again how to compute, "
-            "with the same numbers but for rounding"
+            "with the same results up to rounding"
         ) from None
     return found
 
@@ -204,7 +204,7 @@ def next_folder(parent: Path, name: str) -> Path:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether there is more than what a process killed at once would leave."""
+    """Whether there is more than a process killed at its start would leave."""
     return any(child.name not in (LOCK, ".config.toml.tmp") for child in path.iterdir())
 
 
@@ -225,7 +225,7 @@ def _rows_by_round(path: Path) -> Iterator[tuple[int | None, int]]:
     """Each whole row's round and where it ends in the file; the header first, as round 0.
 
     The round is None for a row that is damaged or cut short, and for the header of a table
-    that does not go by rounds; nothing comes after it.
+    without rounds; nothing follows it.
     """
     end, whole = 0, True
     with path.open("rb") as file:

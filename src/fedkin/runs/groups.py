@@ -16,12 +16,12 @@ from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import LABELS
 from fedkin.toml import read_toml
 
-# what may differ between two runs that count as repeats
+# settings that may differ between repeats
 NOT_COMPARED = ("seed", "data.data_dir")
 
 
 class Records:
-    """The tables of a run folder, each read when first asked for."""
+    """The tables of a run folder, each read on first use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class Records:
 
     @cached_property
     def data(self) -> str | None:
-        """Tells whether two runs had the same clients: their checksum, or what they hold."""
+        """Equal for two runs with the same clients: their checksum, or their contents."""
         if "data_sha256" in self.made_with:
             return self.made_with["data_sha256"]
         labels = self.path / LABELS
@@ -99,7 +99,7 @@ class Group:
 
     @property
     def problem(self) -> str:
-        """Tells whether two groups had the same task: how their data were made."""
+        """Equal for two groups with the same task: how their data were made."""
         data = flattened(self.runs[0].settings.get("data", {}), "data.")
         return str(sorted((k, str(v)) for k, v in data.items() if k not in NOT_COMPARED))
 
@@ -126,8 +126,8 @@ def find_runs(paths: Iterable[Path]) -> list[Records]:
 def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
     """Runs that differ only in their seed together, in the order found; and notes on them.
 
-    A group is labelled by its method and by the settings that tell it from others of that
-    method. A second run with the same seed is no repeat and is left out.
+    A group is labelled by its method and by the settings that distinguish it from others of
+    that method. A second run with the same seed is not a repeat and is left out.
     """
     flat = [flattened(run.settings) for run in runs]
     notes, members = [], dict[tuple[tuple[str, str], ...], dict[int, Records]]()
@@ -146,7 +146,7 @@ def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
         left = len(repeats) - len(done)
         kept = done or [run for run in repeats.values() if run.evaluated]
         if left:
-            what = "left out" if done or not kept else "shown as far as they are"
+            what = "left out" if done or not kept else "shown as far as they got"
             notes.append(f"{label}: {left} of {len(repeats)} runs are unfinished and {what}")
         if kept:
             kept.sort(key=lambda run: run.seed)

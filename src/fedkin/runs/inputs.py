@@ -1,4 +1,4 @@
-"""What a run's models take and give: enough to use them without the training data."""
+"""Inputs and outputs of a run's models: enough to use them without the training data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUTS, LABELS = "inputs.json", "labels.csv"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Clients by name, the shape of inputs and outputs, and how raw data are made ready."""
+    """Clients by name, the shape of inputs and outputs, and how raw data are preprocessed."""
 
     clients: tuple[str, ...]
     input_shape: tuple[int, ...]
@@ -61,7 +61,9 @@ class Inputs:
             facts["preparation"] = Preparation.from_facts(facts["preparation"])
             return cls(**facts)
         except FileNotFoundError:
-            raise FedkinError(f"{folder} does not tell what its models take: no {INPUTS}") from None
+            raise FedkinError(
+                f"{folder} does not describe the inputs of its models: no {INPUTS}"
+            ) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FedkinError(f"{folder / INPUTS} is damaged: {error}") from None
 
@@ -70,8 +72,8 @@ class Inputs:
 
 
 def keep_inputs(folder: Path, problem: Problem) -> None:
-    """Write at a run's start what its models take, and which client has what to learn from."""
-    if not (folder / INPUTS).exists():  # it comes last, after a kill everything is written again
+    """Write the description of inputs and the class counts of clients at a run's start."""
+    if not (folder / INPUTS).exists():  # written last: after a kill everything is written again
         write_text(folder / LABELS, label_table(problem.data).to_csv())
         write_text(folder / INPUTS, Inputs.of(problem).to_json())
 

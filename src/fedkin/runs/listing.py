@@ -1,4 +1,4 @@
-"""What run folders say about themselves, read without trusting them."""
+"""Listing of run folders, which may be damaged or of any content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, float | str | None]
 
 
 def result_rows(folder: Path) -> list[Row]:
-    """The last evaluation of a run, with local-only training beside it."""
+    """The last evaluation of a run, next to local-only training."""
     metrics = read_table(folder / "metrics.csv")
     last = _last_evaluation(metrics)
     timing = read_table(folder / "timing.csv")
@@ -33,7 +33,7 @@ def result_rows(folder: Path) -> list[Row]:
 
 
 def find_runs(folder: Path) -> list[Row]:
-    """One row per run folder below this one, oldest first; `problem` tells what is broken."""
+    """One row per run folder below this one, oldest first; `problem` says what is broken."""
     if not folder.is_dir():
         raise FedkinError(f"there is no folder {folder}: name the folder that holds your runs")
     found = {path.parent: _age(path) for path in folder.rglob("config.toml")}
@@ -43,7 +43,7 @@ def find_runs(folder: Path) -> list[Row]:
 def _age(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # a link to nowhere
+    except OSError:  # a broken link
         return 0.0
 
 
@@ -64,7 +64,7 @@ def _describe(path: Path) -> Row:
     except (FedkinError, OSError) as error:
         row["problem"] = str(error)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        row["problem"] = f"{path} is not a sound run folder: {error}"
+        row["problem"] = f"{path} is not a valid run folder: {error}"
     return row
 
 

@@ -27,7 +27,7 @@ MANY = 200
 def save_models(folder: Path, fed: Federation, method: Method, state: State) -> None:
     """Write every personal model, and the global one where there is one.
 
-    The folder appears complete; where it is killed before, it does not appear.
+    The folder appears only when it is complete.
     """
     work = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(work, ignore_errors=True)
@@ -55,7 +55,7 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
 
 
 def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
-    """The models a request gives, some rows at a time."""
+    """The models that a request returns, some rows at a time."""
     row_bytes = fed.problem.size * fed.problem.dtype.itemsize
     for positions in torch.arange(len(request.at)).split(max(1, CHUNK_BYTES // row_bytes)):
         yield fed.look(request.rows(positions))["model"]
@@ -71,7 +71,7 @@ def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[
     for path in sorted(folder.glob("personal-rate*.safetensors")):
         stacked = open_tensors(path)
         if set(stacked) != {"clients", "models"}:
-            raise FedkinError(f"{path} does not hold clients' models")
+            raise FedkinError(f"{path} does not contain clients' models")
         place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
         if place:
             small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
@@ -88,12 +88,12 @@ def _variant(problem: Problem, path: Path, rate: str) -> Problem:
     try:
         return problem.variant(Variant(float(rate)))
     except ValueError:
-        raise FedkinError(f"{path} is not a client's model: it does not say its rate") from None
+        raise FedkinError(f"{path} is not a client's model: its rate is missing") from None
 
 
 def _same(path: Path, found: object, expected: object) -> None:
     if found != expected:
-        raise FedkinError(f"{path} holds another model than the run's config.toml describes")
+        raise FedkinError(f"{path} contains another model than the run's config.toml describes")
 
 
 def stacked_name(rate: float) -> str:
@@ -102,6 +102,6 @@ def stacked_name(rate: float) -> str:
 
 
 def file_name(client: int, name: str) -> str:
-    """A file name that tells the client's number and name."""
+    """A file name with the client's number and name."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:80]
     return f"client-{client:04d}{'' if safe == str(client) else '-' + safe}.safetensors"

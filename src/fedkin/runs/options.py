@@ -51,7 +51,7 @@ def places(method: type[Method]) -> dict[str, list[tuple[str, str]]]:
 
 
 def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
-    """`--key value` pairs as nested config values. A key of the method goes before the data's."""
+    """`--key value` pairs as nested config values. The method's keys go before the data's."""
     method = form_for(method, keys_given(words))
     known = places(get_method(method))
     values: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def _place(name: str, found: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 def plain(text: str) -> Any:
-    """A value as typed by a person: lists and dicts as json, `none` for nothing."""
+    """A value as typed: lists and dicts as json, `none` for None."""
     if text.lower() == "none":
         return None
     if text[:1] in "[{":

@@ -1,4 +1,4 @@
-"""What made a run: its complete config, the versions of what numbers depend on, who started it."""
+"""What made a run: its complete config, versions of packages, and how it was started."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fedkin.data import ClientData, checksum
 from fedkin.runs.config import RunConfig
 from fedkin.version import __version__
 
-RUNS = Path("runs")  # where run folders go unless told otherwise
-# in config.toml, of a run that Python started: its data and model are known only there
+RUNS = Path("runs")  # default folder of runs
+# in config.toml, for a run started from Python: its data and model are known only there
 BY_PYTHON = "python"
 BY_SERVE, RESUME_SERVED = "fedkin serve", "fedkin serve --resume"
 
@@ -31,6 +31,6 @@ def complete(config: RunConfig, data: ClientData) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What numbers may depend on in their last digits."""
+    """Versions that may change the last digits of results."""
     python = platform.python_version()
     return {"fedkin": __version__, "torch": torch.__version__, "python": python}

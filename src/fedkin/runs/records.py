@@ -12,12 +12,12 @@ from fedkin.core.accounts import COLUMNS
 from fedkin.core.federation import Federation
 from fedkin.runs.evaluation import Scores
 
-# what is scored: personal models on test data and on validation data (to choose by), the
-# global model, and the models clients would have alone
+# what is evaluated: personal models on test data and on validation data (for model selection),
+# the global model, and the models of local-only training
 KINDS = ("personal", "validation", "global", "local")
-# the same on training data, where asked for: personal models and the global one
+# the same on training data, if requested: personal models and the global one
 ON_TRAINING = ("train", "global_train")
-CLOCK = "_seconds"  # how names of wall-clock times end
+CLOCK = "_seconds"  # ending of names of wall-clock times
 
 
 def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> d
 
 
 def clocks(fed: Federation) -> dict[str, float]:
-    """Diagnostics of this round that no two runs agree on, to be kept apart from the others."""
+    """Diagnostics of this round that differ between identical runs, such as times."""
     return {name: float(value) for name, value in fed.records.items() if name.endswith(CLOCK)}
 
 
@@ -73,7 +73,7 @@ def _or_none(value: Any) -> Any:
 
 
 def known(values: Tensor) -> Tensor:
-    """Without the clients that have nothing to be tested on."""
+    """Without clients that have no test data."""
     return values[~torch.isnan(values)]
 
 
@@ -90,7 +90,7 @@ def worst_tenth(accuracy: Tensor) -> float | None:
 
 
 def better_share(scores: Mapping[str, Scores]) -> float | None:
-    """Share of clients whose personal model beats the one they would have alone."""
+    """Share of clients whose personal model beats their model from local-only training."""
     if "personal" not in scores or "local" not in scores:
         return None
     gain = scores["personal"].accuracy - scores["local"].accuracy

@@ -31,7 +31,7 @@ class Trained(Protocol):
 def client_number(names: Sequence[str], client: int | str) -> int:
     """A client's place among all clients, from its number or its name.
 
-    Digits as text, as a command line gives them, are a name where there is such a name.
+    Digits as text, as on a command line, are a name if there is such a name.
     """
     if isinstance(client, str) and client in names:
         return names.index(client)
@@ -63,7 +63,7 @@ class PersonalModels(Mapping[int | str, nn.Module]):
 
 
 class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
-    """Each client's model and the form of the problem it is a model of, made when asked for."""
+    """Each client's model and its form of the problem, computed on access."""
 
     def __init__(self, trainer: Trained) -> None:
         self._contender, self._problem = trainer.contenders["method"], trainer.problem
@@ -84,7 +84,7 @@ class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
 
 
 class Run:
-    """What a training gave: `metrics`, `clients`, `personal`, `mixing`."""
+    """The result of training: `metrics`, `clients`, `personal`, `mixing`."""
 
     def __init__(self, problem: Problem, trainer: Trained) -> None:
         self.problem, self.trainer = problem, trainer
@@ -120,6 +120,6 @@ class Run:
 
     @property
     def mixing(self) -> Tensor | None:
-        """How much every client (row) learns from every other (column), where the method tells."""
+        """How much every client (row) learns from every other (column), if the method knows."""
         contender = self.trainer.contenders["method"]
         return contender.method.results(contender.state).get("mixing")

@@ -1,4 +1,4 @@
-"""How a run goes, whatever its method."""
+"""Settings of a run that do not depend on its method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run goes, whatever its method: see `fedkin config` for every key's meaning."""
+    """Settings of a run that do not depend on its method: see `fedkin config` for each key."""
 
     rounds: int = 100
     seed: int = 0
@@ -63,7 +63,7 @@ class Settings:
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:
-    """Settings by name; an unknown one is answered with the nearest."""
+    """Settings by name; for an unknown one the closest name is suggested."""
     names = [f.name for f in fields(Settings)]
     for name in values:
         if name not in names:

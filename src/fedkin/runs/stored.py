@@ -24,7 +24,7 @@ from fedkin.runs.who import TABLE, read_mixing
 
 
 class StoredRun(Records):
-    """What a training left behind: `metrics`, `clients`, `personal`, `mixing`, without its data."""
+    """A run read from its folder: `metrics`, `clients`, `personal`, `mixing`; not its data."""
 
     def __init__(self, path: Path, module: nn.Module | None = None) -> None:
         super().__init__(path)
@@ -41,7 +41,7 @@ class StoredRun(Records):
 
     @cached_property
     def personal(self) -> PersonalModels:
-        """Every client's own model, read when asked for."""
+        """Every client's own model, read on access."""
         if not (self.path / "models").is_dir():
             raise FedkinError(
                 f"{self.path} has no models yet: finish it with `fedkin resume {self.path}`"
@@ -50,7 +50,7 @@ class StoredRun(Records):
 
     @property
     def mixing(self) -> Tensor | None:
-        """How much every client (row) learns from every other (column), where the method tells."""
+        """How much every client (row) learns from every other (column), if the method knows."""
         return read_mixing(self.path)[0] if (self.path / TABLE).is_file() else None
 
     @cached_property
@@ -59,7 +59,7 @@ class StoredRun(Records):
         known = self.inputs
         if self._module is None and "model" not in self.settings:
             raise FedkinError(
-                f"{self.path} was made with a model of your own: give it too, as in "
+                f"{self.path} was trained with your own module: pass it too, as in "
                 "open_run(path, module)"
             )
         module = self._module
@@ -77,7 +77,7 @@ class StoredRun(Records):
 
 
 class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):
-    """Models by the client's number, each read from its file when asked for."""
+    """Models by the client's number, each read from its file on access."""
 
     def __init__(self, folder: Path, problem: Problem) -> None:
         self.folder, self.problem = folder, problem

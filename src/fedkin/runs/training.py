@@ -56,10 +56,9 @@ class Progress:
 class Trainer:
     """Advances a method, and local-only training beside it, round by round.
 
-    With a folder everything worth keeping is written there as it happens, and
-    `resume` continues exactly where the last checkpoint stands. `engine_for` gives each
-    contender its engine where several runs, `sharing` of them, are computed as one: each is then
-    charged its part of the time.
+    With a folder, all results are written there as they are computed, and `resume` continues
+    exactly from the last checkpoint. `engine_for` gives each contender its engine when several
+    runs, `sharing` of them, are computed as one: each is then charged its part of the time.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Trainer:
 
     @property
     def strategy(self) -> str | None:
-        """What the embedded engine chose, once it has."""
+        """The strategy that the embedded engine chose; None before."""
         engine = self.contenders["method"].fed.engine
         return str(engine.chosen) if isinstance(engine, Embedded) and engine.chosen else None
 
@@ -134,7 +133,7 @@ class Trainer:
         number, seconds = self.round + 1, {}
         last = number == self.settings.rounds
         for name, contender in self.contenders.items():
-            # requests set this as they need it; a round must not depend on the one before
+            # requests set this as needed; a round must not depend on the one before
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
             now = scheduled(contender.method, self.settings, number)
@@ -145,7 +144,7 @@ class Trainer:
         scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
         fed = self.contenders["method"].fed
         self.metrics.append(metrics_row(number, fed, scores))
-        # what the baseline beside it takes is not the method's cost
+        # the time of the baseline is not part of the method's cost
         self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
         self.round = number
         if scores:
@@ -155,7 +154,7 @@ class Trainer:
         if not self.folder:
             self.clients += [clients] if scores else []
             return
-        shutil.rmtree(self.folder.models, ignore_errors=True)  # of a run that is made longer
+        shutil.rmtree(self.folder.models, ignore_errors=True)  # when a finished run is extended
         self._write(self.folder, clients)
         if last or number % self.settings.checkpoint_every == 0:
             self.save()
@@ -200,7 +199,7 @@ class Trainer:
                 folder.append(f"diagnostics/{name}.csv", numbers_row(self.round, value))
         if fed.not_finite:
             names = ", ".join(self.problem.data.names[i] for i in fed.not_finite[:10])
-            folder.log(f"round {self.round}: answers that are not finite left out: {names}")
+            folder.log(f"round {self.round}: left out answers that are not finite: {names}")
 
     def _keep_strategy(self, folder: RunFolder) -> None:
         """Choices depend on timing, so they are kept before anything that depends on them."""
@@ -221,7 +220,7 @@ class Trainer:
         if broken:
             raise DivergedError(
                 f"training diverged by round {self.round}, for all clients: the server's "
-                f"'{broken[0]}' is not a number any more; lower the learning rate"
+                f"'{broken[0]}' is not finite; lower the learning rate"
             )
         self.folder.sync()
         tensors, numbers = save_contenders(self.contenders)
@@ -230,13 +229,13 @@ class Trainer:
         self.saved_round = self.round
 
     def resume(self) -> list[str]:
-        """Go back to the newest sound checkpoint; sentences about damage that was found."""
+        """Return to the newest valid checkpoint; gives sentences about damage that was found."""
         assert self.folder is not None
         found, damage = checkpoint.latest(self.folder.checkpoints)
         if found and found.facts["about"] != self._about():
             raise FedkinError(
                 f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
-                f"config.toml says {_listed(self._about())}: put config.toml back as it was"
+                f"config.toml says {_listed(self._about())}: restore config.toml"
             )
         self.round = self.saved_round = found.round if found else 0
         self.folder.cut_back(self.round)
@@ -249,15 +248,15 @@ class Trainer:
         if found:
             restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
             go_on_with(self.contenders, found.facts["choices"])
-        if found and not damage:  # what a kill in the middle of a save left over
+        if found and not damage:  # left over from a process killed during a save
             checkpoint.prune(self.folder.checkpoints, self.round)
         if damage:
-            again = f"going on after round {self.round}"
+            again = f"continuing after round {self.round}"
             damage.append(again if found else "no checkpoint is left: starting from round 0 again")
         return damage
 
     def _about(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with the run that reads it."""
+        """Facts that must be equal in a checkpoint and in the run that reads it."""
         return {
             "method": self.method.name,
             "clients": self.problem.num_clients,
@@ -292,13 +291,13 @@ def train(
     """Train one model per client and evaluate it on the client's own held-out data.
 
     `method` is a Method or its name; `settings` are those of `Settings` (rounds, seed,
-    fraction, eval_every, engine, ...). With `resume` a run that was stopped goes on in its
-    folder; it needs the same problem, method and settings again.
+    fraction, eval_every, engine, ...). With `resume` a stopped run continues in its
+    folder; pass the same problem, method and settings again.
     """
     chosen = get_method(method)() if isinstance(method, str) else method
     checked, kept = make_settings(settings), None
     if resume and not folder:
-        raise FedkinError("resume needs the folder of the run that is to go on")
+        raise FedkinError("resume needs the folder of the run to continue")
     if folder and resume:
         kept = RunFolder.open(Path(folder))
     elif folder:

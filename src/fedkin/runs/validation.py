@@ -1,4 +1,4 @@
-"""Checks of what users write, answered with one sentence about the first thing wrong."""
+"""Checks of user input; an error is one sentence about the first problem."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedkin.methods.base import refusal
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Table = TypeVar("Table", bound=BaseModel)
 
-# methods' tables as far as they were needed: each takes milliseconds to make
+# built on first use: each takes milliseconds
 _options: dict[type[Method], type[BaseModel]] = {}
 
 
 def validated(table: type[Table], values: Mapping[str, Any], where: str) -> Table:
-    """values as a table, or one sentence about the first thing wrong with them."""
+    """The values as a checked table; a FedkinError about the first problem."""
     try:
         return table.model_validate(dict(values))
     except ValidationError as error:
@@ -60,7 +60,7 @@ def options_model(cls: type[Method]) -> type[BaseModel]:
 
 
 def check_method(method: Method) -> None:
-    """Refuse a method whose numbers make no sense."""
+    """Raise if a setting of a method is out of range."""
     values = {f.name: getattr(method, f.name) for f in fields(method)}
     validated(options_model(type(method)), values, f"method '{method.name}'")
     method.check()

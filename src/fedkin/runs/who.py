@@ -18,12 +18,12 @@ from fedkin.runs.run import client_number
 
 TABLE, PICTURE = "mixing.csv", "who_helps_whom.png"
 
-# more names than this beside the picture cannot be read; more clients take long to arrange well
+# more names than this are not readable; ordering more clients well takes long
 MOST_NAMES, MOST_ARRANGED = 60, 300
 
 
 def who_helps(alpha: Tensor, names: Sequence[str], client: int | str) -> pd.DataFrame:
-    """The clients that one client learns from (`client`) and their weights, the heaviest first."""
+    """The clients that one client learns from (`client`) and their weights, largest first."""
     own = alpha[client_number(names, client)]
     order = own.argsort(descending=True, stable=True)
     order = order[own[order] > 0]
@@ -32,7 +32,7 @@ def who_helps(alpha: Tensor, names: Sequence[str], client: int | str) -> pd.Data
 
 
 def write_mixing(folder: Path, alpha: Tensor, names: Sequence[str]) -> None:
-    """Write mixing.csv, clients down and whom they learn from across, and the picture."""
+    """Write mixing.csv (rows: clients, columns: whom they learn from) and the picture."""
     table = pd.DataFrame(alpha.numpy(force=True), columns=list(names))
     table.insert(0, "client", list(names), allow_duplicates=True)
     table.to_csv(folder / TABLE, index=False)
@@ -52,7 +52,7 @@ def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def read_rates(folder: Path) -> dict[str, float]:
-    """Clients' rates by name, of a run whose models differ in size; of others nothing."""
+    """Clients' rates by name, if the models of the run differ in size; else empty."""
     table = read_table(folder / "rates.csv")
     return {} if table.empty else dict(zip(table["client"], table.iloc[:, 1], strict=True))
 
@@ -63,7 +63,7 @@ def like_beside_like(alpha: Tensor) -> NDArray[np.int64]:
     Clients are merged by how much of their weight they share: the distance between two of
     them is 1 - sum_k min(alpha_ik, alpha_jk), from 0 (same weights) to 1 (nothing shared).
     """
-    from scipy.cluster.hierarchy import leaves_list, linkage  # here: not every run draws
+    from scipy.cluster.hierarchy import leaves_list, linkage  # imported here: not every run draws
 
     rows = alpha.double().numpy(force=True)
     if len(rows) < 3:
@@ -77,9 +77,11 @@ def like_beside_like(alpha: Tensor) -> NDArray[np.int64]:
 
 
 def draw_mixing(path: Path, alpha: Tensor, names: Sequence[str]) -> None:
-    """The heat map: a row for every client, the darker the more it learns from the column's."""
+    """The heat map: a row per client; darker means it learns more from the column's client."""
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window system
+    from matplotlib.figure import (
+        Figure,
+    )  # not pyplot, which has global state and needs a window system
 
     order = like_beside_like(alpha)
     weights = alpha.numpy(force=True)[np.ix_(order, order)]

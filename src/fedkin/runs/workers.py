@@ -1,9 +1,9 @@
 """Comparisons in several processes: each method's runs in one of its own, a few at a time.
 
-Where there are more processes than methods, the runs of a method are dealt to several.
+If there are more processes than methods, the runs of a method are split over several.
 
-What passes between them is text: the plan of the runs goes in as json, rounds done and errors
-come out as lines of json. A worker whose master is gone ends with its next line.
+They communicate by text: a worker reads its list of runs as json from stdin, and writes finished
+rounds and errors as lines of json. A worker whose parent has ended stops at its next line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fedkin.errors import DivergedError, FedkinError
 from fedkin.runs.comparison import DONE, Entry, execute, from_rows, to_rows
 from fedkin.runs.provenance import complete
 
-# seconds between two words of a worker about its rounds
+# seconds between two progress messages of a worker
 SILENCE = 0.25
 
-# a worker that is stopped while it still imports must not fall over: it is told again
+# Ctrl-C while a worker still imports must not crash it: the parent signals again
 BEGIN = (
     "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "from fedkin.runs.workers import work; work()"
@@ -79,7 +79,7 @@ def execute_in_processes(
 
 
 def shares(entries: Sequence[Entry], jobs: int) -> dict[str, list[Entry]]:
-    """What each process has to do, by name: a method's runs, or every so-manieth of them."""
+    """The runs of each process, by name: all runs of a method, or every n-th of them."""
     methods = dict.fromkeys(entry.config.method for entry in entries)
     found = {}
     for method in methods:
@@ -123,7 +123,7 @@ def _signal(working: Mapping[str, subprocess.Popen[str]], number: signal.Signals
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str], None]]:
-    """Counts rounds by label and says now and then how many there were."""
+    """Counts rounds by label and reports the counts from time to time."""
     counts: Counter[str] = Counter()
     last = time.monotonic()
 
@@ -143,7 +143,7 @@ def _telling() -> Iterator[Callable[[str], None]]:
 
 
 def work() -> None:
-    """Run what stands on stdin."""
+    """Run the list of runs given on stdin."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     asked = json.loads(sys.stdin.read())

@@ -1,4 +1,4 @@
-"""The engine over a post that loses, delays and spoils letters; no network needed."""
+"""The engine over a transport that loses, delays and spoils requests; no network needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedkin.core.federation import Federation
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.engines import Wire
-from fedkin.engines.flower.engine import Flower, Letter
+from fedkin.engines.flower.engine import Flower, SiteRequest
 from fedkin.engines.wire import Message, Site
 from fedkin.errors import DivergedError
 from fedkin.methods import FedAvg, Scaffold
@@ -24,18 +24,18 @@ Spoil = Callable[[str, Message], Message | str | None]
 
 
 class Boys:
-    """A post in this process; `spoil` does what it likes with each answer (None: loses it)."""
+    """A transport in this process; `spoil` does what it likes with each answer (None: loses it)."""
 
     def __init__(self, problem: Problem, spoil: Spoil) -> None:
         self.site = Site(problem, Memory(problem.num_clients))
-        self.spoil, self.letters = spoil, list[Letter]()
+        self.spoil, self.requests = spoil, list[SiteRequest]()
 
-    def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
-        self.letters += letters
+    def exchange(self, requests: Sequence[SiteRequest]) -> dict[int, Message | str]:
+        self.requests += requests
         answers = {}
-        for i, letter in enumerate(letters):
-            tensors = {**letter.shared, **letter.own}
-            answer = self.spoil(letter.site, self.site.answer(tensors, dict(letter.facts)))
+        for i, request in enumerate(requests):
+            tensors = {**request.shared, **request.own}
+            answer = self.spoil(request.site, self.site.answer(tensors, dict(request.facts)))
             if answer is not None:
                 answers[i] = answer
         return answers
@@ -120,9 +120,9 @@ def test_when_all_answers_are_nan_the_run_has_diverged():
 def test_letters_tell_their_place_and_name_a_registered_step():
     fed, _ = federation(lambda _, answer: answer)
     run(FedAvg(), fed, 2)
-    letters = fed.engine.post.letters  # type: ignore[attr-defined]
-    assert [letter.site for letter in letters] == list(SITES) * 2
-    assert [letter.facts["place"] for letter in letters] == [
+    requests = fed.engine.transport.requests  # type: ignore[attr-defined]
+    assert [request.site for request in requests] == list(SITES) * 2
+    assert [request.facts["place"] for request in requests] == [
         [1, number, 0, i] for number in (1, 2) for i in range(4)
     ]
-    assert {letter.facts["step"] for letter in letters} == {"fedkin.methods.fedavg:local_sgd"}
+    assert {request.facts["step"] for request in requests} == {"fedkin.methods.fedavg:local_sgd"}

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from fedkin.engines.flower.processes import check_free, free_port, write_private
-from fedkin.engines.flower.runtime import Place
+from fedkin.engines.flower.runtime import Endpoint
 from fedkin.errors import FedkinError
-from fedkin.runs.sites.joining import Joining, start_node
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.joining import JoinOptions, start_node
+from fedkin.runs.sites.site import SiteWorker
 from tests.runs.sites.world import Process, all_ended, until
 
 
 def start_a_node(words: list[str]) -> None:
     """A SuperNode that seeks a server in vain, and its parent that does nothing else."""
     home = Path(words[0])
-    site = Resident("a", home / "none.csv", home)
-    place = Place(f"127.0.0.1:{free_port()}", home / "secret")
+    site = SiteWorker("a", home / "none.csv", home)
+    place = Endpoint(f"127.0.0.1:{free_port()}", home / "secret")
     write_private(place.secret, b"secret")
-    start_node(Joining(f"127.0.0.1:{free_port()}", site, None), place, home)
+    start_node(JoinOptions(f"127.0.0.1:{free_port()}", site, None), place, home)
     time.sleep(600)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkin.engines.flower.store import ROUNDS_KEPT, Place, SiteMemory, Store
+from fedkin.engines.flower.store import ROUNDS_KEPT, RequestPosition, SiteMemory, Store
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 
@@ -25,7 +25,7 @@ class Counter:
 
     def request(self, *place: int) -> float:
         """A new Store every time: what is not on disk is forgotten."""
-        reply, _ = Store(self.folder).answer(Place(*place), self.memory, self.work)
+        reply, _ = Store(self.folder).answer(RequestPosition(*place), self.memory, self.work)
         return float(reply["count"][0, 0])
 
     def work(self) -> Message:
@@ -52,10 +52,10 @@ def test_a_repeated_request_gets_the_same_answer_and_changes_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("old", [(1, 2, 0, 0), (1, 1, 5, 0), (0, 9, 0, 0)])
-def test_a_request_that_was_overtaken_is_refused(tmp_path: Path, old: tuple[int, ...]):
+def test_a_request_older_than_the_last_is_refused(tmp_path: Path, old: tuple[int, ...]):
     client = Counter(tmp_path)
     client.request(1, 2, 1, 0)
-    with pytest.raises(FedkinError, match="overtaken"):
+    with pytest.raises(FedkinError, match="is older than"):
         client.request(*old)
     assert client.request(1, 2, 2, 0) == 2
 
@@ -98,7 +98,7 @@ def test_rounds_long_ago_cannot_be_asked_for_again(tmp_path: Path):
     for number in range(1, 9):
         client.request(1, number, 0, 0)
     assert len(list(tmp_path.glob("before-*"))) == ROUNDS_KEPT
-    with pytest.raises(FedkinError, match="remembers no further back than round 6"):
+    with pytest.raises(FedkinError, match="memory only goes back to round 6"):
         client.request(2, 5, 0, 0)
     assert client.request(2, 6, 0, 0) == 6
 
@@ -126,7 +126,7 @@ def test_a_crash_while_writing_leaves_the_memory_as_it_was(
         patch.setattr(Path if fatal == "replace" else os, fatal, die)
         with pytest.raises(KeyboardInterrupt):
             client.request(1, 2, 0, 0)
-    assert Store(tmp_path).now().place == Place(1, 1, 0, 0)
+    assert Store(tmp_path).now().place == RequestPosition(1, 1, 0, 0)
     assert client.request(1, 2, 0, 0) == 2
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_kept_of_work_that_fails(tmp_path: Path):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        store.answer(Place(1, 1, 0, 0), memory, fail)
+        store.answer(RequestPosition(1, 1, 0, 0), memory, fail)
     assert Counter(tmp_path).request(1, 1, 0, 0) == 1
 
 

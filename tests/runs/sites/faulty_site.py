@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.runs.sites import joining
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.site import SiteWorker
 
 
-def spoilt(message: Message, site: Resident, huge: str) -> Message:
+def spoilt(message: Message, site: SiteWorker, huge: str) -> Message:
     """The right answer, made wrong in a way that depends on the round."""
     tensors, facts = from_records(message.content)
     reply, about = site.answer(tensors, facts)
@@ -45,4 +45,4 @@ def misbehave(words: list[str]) -> None:
     """Join as this site; the words are server, name, data, home and how much is too much."""
     server, name, data, home, huge = words
     joining.reply = lambda message, site: spoilt(message, site, huge)
-    joining.join(joining.Joining(server, Resident(name, Path(data), Path(home)), None), print)
+    joining.join(joining.JoinOptions(server, SiteWorker(name, Path(data), Path(home)), None), print)

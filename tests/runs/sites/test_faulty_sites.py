@@ -46,7 +46,7 @@ def test_nonsense_is_left_out_and_named(world: World, tmp_path: Path):
     }.items():
         (sentence,) = [s for s in said if f"round {number}: the answer of '{BAD}'" in s]
         assert reason in sentence
-    assert f"round 1: answers that are not finite left out: {BAD}" in log
+    assert f"round 1: left out answers that are not finite: {BAD}" in log
     assert len([s for s in said if "left out" in s]) == 8
     assert not [s for s in said if "on purpose" in s]  # what an error quotes stays at the site
 

@@ -17,8 +17,8 @@ from fedkin.engines.flower.reach import check_host, wait_for_server
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import take_lock
 from fedkin.runs.sites import joining
-from fedkin.runs.sites.joining import Joining
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.joining import JoinOptions
+from fedkin.runs.sites.site import SiteWorker
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_an_answer_of_which_the_server_has_pieces_already_is_an_answer(
 
     monkeypatch.setattr(joining, "push_message", refuse)
     monkeypatch.setattr(joining, "reply", lambda message, site: message)
-    joining.carry_out(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    joining.answer_message(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
     assert outputs == [(SubStatus.COMPLETED, "")]
 
 
@@ -55,7 +55,7 @@ def test_an_error_is_told_in_full_at_the_site_only(
     pushed, said = list[Any](), list[str]()
     monkeypatch.setattr(joining, "push_message", lambda client, answer, _: pushed.append(answer))
     monkeypatch.setattr(joining, "reply", fail)
-    joining.carry_out(SimpleNamespace(), SimpleNamespace(say=said.append))  # type: ignore[arg-type]
+    joining.answer_message(SimpleNamespace(), SimpleNamespace(say=said.append))  # type: ignore[arg-type]
     assert outputs == [(SubStatus.FAILED, "ValueError")]
     assert pushed[0].reason == "ValueError"
     assert "patient Jones" in said[0]
@@ -75,18 +75,18 @@ def test_a_server_that_does_not_answer_is_waited_for_as_long_as_agreed():
 
 def test_a_folder_serves_one_site_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining, "wait_for_server", lambda *_: None)
-    site = Resident("a", tmp_path / "a.csv", tmp_path)
+    site = SiteWorker("a", tmp_path / "a.csv", tmp_path)
     with (
         take_lock(tmp_path),
         pytest.raises(FedkinError, match="another process is working in"),
     ):
-        joining.join(Joining("127.0.0.1:1", site, None), lambda _: None)
+        joining.join(JoinOptions("127.0.0.1:1", site, None), lambda _: None)
 
 
 def test_a_site_whose_key_is_in_use_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining, "wait_for_server", lambda *_: None)
-    monkeypatch.setattr(joining, "attend", lambda *_: joining.End.NOT_TAKEN)
+    monkeypatch.setattr(joining, "answer_until_end", lambda *_: joining.End.NOT_TAKEN)
     monkeypatch.setattr(joining, "KEY_TIME", -1.0)
-    site = Resident("a", tmp_path / "a.csv", tmp_path)
-    with pytest.raises(FedkinError, match="another one with its key is there"):
-        joining.join(Joining("127.0.0.1:1", site, None), lambda _: None)
+    site = SiteWorker("a", tmp_path / "a.csv", tmp_path)
+    with pytest.raises(FedkinError, match="another one with its key is connected"):
+        joining.join(JoinOptions("127.0.0.1:1", site, None), lambda _: None)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedkin.engines.flower.post import Terms
 from fedkin.engines.flower.processes import environment, free_port
+from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.runs.sites.serving import prepare
 from tests.runs.sites.world import embedded, write_config, write_data
 
@@ -48,7 +48,7 @@ def test_a_superlink_and_supernodes_of_ones_own(tmp_path: Path):
     names = ("a", "b")
     files = write_data(tmp_path, names)
     config = write_config(tmp_path, "scaffold", rounds=2)
-    folder = prepare(config, 2, Terms(1.0, 300), tmp_path / "run")
+    folder = prepare(config, 2, WaitPolicy(1.0, 300), tmp_path / "run")
     folder.close()
     address, home = f"127.0.0.1:{free_port()}", tmp_path / "home"
     home.mkdir()

@@ -20,12 +20,12 @@ from fedkin.engines.flower.certificates import (
     make_certificates,
     read_public,
 )
-from fedkin.engines.flower.post import Card, Terms
 from fedkin.engines.flower.scripts.superlink import Gate
+from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.joining import keys_for
 from fedkin.runs.sites.plan import Plan, read_serve_config, served_config
-from fedkin.runs.sites.serving import Serving
+from fedkin.runs.sites.serving import ServeOptions
 from tests.runs.sites.world import card, write_config
 
 # certificates -----------------------------------------------------------------------------
@@ -66,13 +66,13 @@ def test_a_sites_name_must_be_plain(tmp_path: Path, name: str):
 
 @pytest.mark.parametrize(("host", "needs"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_over_a_network_nothing_goes_without_certificates(host: str, needs: bool):
-    for keys in (Serving(host=host).keys, lambda: keys_for(f"{host}:8000", None, False)):
+    for keys in (ServeOptions(host=host).keys, lambda: keys_for(f"{host}:8000", None, False)):
         if needs:
             with pytest.raises(FedkinError, match="--certs"):
                 keys()
         else:
             assert keys() is None
-    assert Serving(host=host, insecure=True).keys() is None
+    assert ServeOptions(host=host, insecure=True).keys() is None
     assert keys_for(f"{host}:8000", None, True) is None
 
 
@@ -129,12 +129,12 @@ def test_without_keys_the_gate_asks_for_none():
 
 
 def plan() -> Plan:
-    return Plan.new("run", 2, Agreement(classes=3), Terms())
+    return Plan.new("run", 2, Agreement(classes=3), WaitPolicy())
 
 
 def test_a_plan_survives_its_file(tmp_path: Path):
-    known = {name: Card(card(name), 1) for name in "cab"}
-    settled = plan().settled(known)
+    known = {name: KnownSite(card(name), 1) for name in "cab"}
+    settled = plan().with_sites(known)
     assert settled.names == ("a", "b")
     settled.write(tmp_path)
     assert Plan.read(tmp_path) == settled
@@ -158,11 +158,11 @@ def test_a_plan_survives_its_file(tmp_path: Path):
 )
 def test_sites_must_fit_together(facts: dict[str, Any], words: str):
     with pytest.raises(FedkinError, match=words):
-        plan().admit(facts, {"a": Card(card("a"), 1)})
+        plan().admit(facts, {"a": KnownSite(card("a"), 1)})
 
 
 def test_once_begun_a_run_keeps_its_sites():
-    settled = plan().settled({name: Card(card(name), 1) for name in "ab"})
+    settled = plan().with_sites({name: KnownSite(card(name), 1) for name in "ab"})
     settled.admit(card("b"), {})
     with pytest.raises(FedkinError, match="this run has begun with a, b"):
         settled.admit(card("c"), {})
@@ -171,7 +171,9 @@ def test_once_begun_a_run_keeps_its_sites():
 
 
 def test_the_server_knows_sizes_and_no_samples():
-    settled = plan().settled({n: Card(card(n, train=t), 1) for n, t in (("a", 5), ("b", 9))})
+    settled = plan().with_sites(
+        {n: KnownSite(card(n, train=t), 1) for n, t in (("a", 5), ("b", 9))}
+    )
     data = settled.data(DataConfig())
     assert data.train.sizes.tolist() == [5, 9]
     assert not data.train.here
@@ -185,7 +187,7 @@ def test_the_server_has_a_table_of_what_sites_can_carry(tmp_path: Path):
     text = config_path.read_text().replace("[data]", f'[data]\nclient_table = "{devices}"')
     config_path.write_text(text)
     config, agreement = read_serve_config(config_path)
-    settled = plan().settled({n: Card(card(n), 1) for n in "ab"})
+    settled = plan().with_sites({n: KnownSite(card(n), 1) for n in "ab"})
     assert settled.data(config.data).columns == {"rate": ["1", "1/4"]}
     assert "client_table" not in settled.setup(config)["data"]
     config_path.write_text(served_config(config, agreement, {}))

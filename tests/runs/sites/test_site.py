@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedkin.errors import FedkinError
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.site import SiteWorker
 from fedkin.tensors import read_facts, read_tensors
 
 SETUP: dict[str, Any] = {
@@ -28,7 +28,7 @@ SETUP: dict[str, Any] = {
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Resident:
+def site(tmp_path: Path) -> SiteWorker:
     table = pd.DataFrame(
         {
             "age": range(20, 60),
@@ -38,15 +38,15 @@ def site(tmp_path: Path) -> Resident:
         }
     )
     table.to_csv(tmp_path / "my.csv", index=False)
-    return Resident("clinic-a", tmp_path / "my.csv", tmp_path / "home", say=lambda _: None)
+    return SiteWorker("clinic-a", tmp_path / "my.csv", tmp_path / "home", say=lambda _: None)
 
 
-def hello(site: Resident, **changes: Any) -> dict[str, Any]:
+def hello(site: SiteWorker, **changes: Any) -> dict[str, Any]:
     facts = {"kind": "hello", "experiment": "e", "setup": {**SETUP, **changes}}
     return site.answer({}, facts)[1]
 
 
-def work(site: Resident, step: str, tensors: dict[str, Any], **changes: Any) -> Any:
+def work(site: SiteWorker, step: str, tensors: dict[str, Any], **changes: Any) -> Any:
     facts = {
         "kind": "work", "experiment": "e", "contender": "method", "place": [1, 1, 0, 0],
         "client": 0,
@@ -55,7 +55,7 @@ def work(site: Resident, step: str, tensors: dict[str, Any], **changes: Any) -> 
     return site.answer(tensors, facts)
 
 
-def test_a_site_tells_sizes_and_shapes_and_nothing_else(site: Resident):
+def test_a_site_tells_sizes_and_shapes_and_nothing_else(site: SiteWorker):
     card = hello(site)
     identity = card.pop("identity")
     assert card == {
@@ -65,7 +65,7 @@ def test_a_site_tells_sizes_and_shapes_and_nothing_else(site: Resident):
     assert hello(site)["identity"] == identity
 
 
-def test_a_step_of_a_method_runs_on_the_sites_data(site: Resident):
+def test_a_step_of_a_method_runs_on_the_sites_data(site: SiteWorker):
     hello(site)
     reply, facts = work(site, "fedkin.methods.perm:gradient_at", {"x": torch.zeros(1, 10)},
                         hyper={"batches": None})  # fmt: skip
@@ -75,17 +75,17 @@ def test_a_step_of_a_method_runs_on_the_sites_data(site: Resident):
 
 @pytest.mark.parametrize(
     "step",
-    ["os:system", "builtins:eval", "fedkin.runs.sites.site:Resident", "subprocess:run",
+    ["os:system", "builtins:eval", "fedkin.runs.sites.site:SiteWorker", "subprocess:run",
      "fedkin.methods.fedavg:FedAvg", "fedkin.methods.fedavg:nothing", "fedkin.methods.base:sgd2"],
 )  # fmt: skip
-def test_nothing_but_steps_of_installed_methods_is_run(site: Resident, step: str):
+def test_nothing_but_steps_of_installed_methods_is_run(site: SiteWorker, step: str):
     hello(site)
     with pytest.raises(FedkinError, match="step"):
         work(site, step, {"model": torch.zeros(1, 10)})
 
 
 @pytest.mark.parametrize("name", ["../../up", "a/b", "", ".hidden", "x" * 200])
-def test_names_from_the_server_cannot_leave_the_sites_folder(site: Resident, name: str):
+def test_names_from_the_server_cannot_leave_the_sites_folder(site: SiteWorker, name: str):
     hello(site)
     with pytest.raises(FedkinError, match="cannot be the name"):
         site.answer({}, {"kind": "hello", "experiment": name, "setup": SETUP})
@@ -93,12 +93,12 @@ def test_names_from_the_server_cannot_leave_the_sites_folder(site: Resident, nam
         work(site, "fedkin.methods.base:use", {"model": torch.zeros(1, 10)}, contender=name)
 
 
-def test_the_server_cannot_choose_the_file(site: Resident):
+def test_the_server_cannot_choose_the_file(site: SiteWorker):
     card = hello(site, data={**SETUP["data"], "path": "/etc/passwd", "name": "parquet"})
     assert card["train"] == 30
 
 
-def test_unknown_requests_and_experiments_are_refused(site: Resident):
+def test_unknown_requests_and_experiments_are_refused(site: SiteWorker):
     with pytest.raises(FedkinError, match="never introduced"):
         work(site, "fedkin.methods.base:use", {})
     hello(site)
@@ -106,12 +106,12 @@ def test_unknown_requests_and_experiments_are_refused(site: Resident):
         site.answer({}, {"kind": "copy", "experiment": "e"})
 
 
-def test_a_restarted_site_goes_on_without_being_introduced(site: Resident):
+def test_a_restarted_site_goes_on_without_being_introduced(site: SiteWorker):
     hello(site)
     x, hyper = torch.zeros(1, 10), {"lr": 0.1, "lam": 1.0, "inner_lr": 0.1, "inner_steps": 2}
     step = "fedkin.methods.pfedme:envelope_steps"
     first, _ = work(site, step, {"x": x}, hyper={**hyper, "local_steps": 2})
-    again = Resident(site.name, site.data, site.home)
+    again = SiteWorker(site.name, site.data, site.home)
     same, _ = work(again, step, {"x": x}, hyper={**hyper, "local_steps": 2})
     assert same["dw"].equal(first["dw"])  # the answer of before, not work done twice
     kept, _ = work(again, "fedkin.methods.base:own", {"x": x}, hyper={"kept": "theta"},
@@ -119,7 +119,7 @@ def test_a_restarted_site_goes_on_without_being_introduced(site: Resident):
     assert not kept["model"].equal(x)
 
 
-def test_the_personal_model_is_written_at_the_site_and_not_sent(site: Resident):
+def test_the_personal_model_is_written_at_the_site_and_not_sent(site: SiteWorker):
     hello(site)
     model = torch.arange(10.0)[None]
     reply, facts = work(site, "fedkin.methods.base:use", {"model": model}, kind="finish")
@@ -133,7 +133,7 @@ def test_the_personal_model_is_written_at_the_site_and_not_sent(site: Resident):
     assert len(json.loads(about["preparation"])["columns"]) == 2
 
 
-def test_a_model_of_the_sites_own_size_is_written(site: Resident):
+def test_a_model_of_the_sites_own_size_is_written(site: SiteWorker):
     hello(site, model={"name": "mlp:8"})
     # 4 of 8 units with 4 inputs each, 2 outputs
     step, model = "fedkin.methods.base:use", torch.arange(4 * 5 + 2 * 5.0)[None]
@@ -143,7 +143,7 @@ def test_a_model_of_the_sites_own_size_is_written(site: Resident):
     assert read_facts(site.model_path)["rate"] == "0.5"
 
 
-def test_what_is_wrong_with_the_data_is_said_in_a_sentence(site: Resident):
+def test_what_is_wrong_with_the_data_is_said_in_a_sentence(site: SiteWorker):
     with pytest.raises(FedkinError, match="unknown column 'weight'"):
         hello(site, sites={**SETUP["sites"], "features": ["weight"]})
     with pytest.raises(FedkinError, match="unknown method 'pfedm'"):

@@ -22,10 +22,10 @@ from fedkin.command.cli import main
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.site import load_site
 from fedkin.engines.flower.link import Link
-from fedkin.engines.flower.post import Terms
+from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.runs.config import RunConfig
-from fedkin.runs.sites.conducting import ServedTrainer, conduct
 from fedkin.runs.sites.plan import read_serve_config
+from fedkin.runs.sites.served import ServedTrainer, make_trainer
 from fedkin.runs.sites.serving import prepare
 from fedkin.runs.training import Trainer
 
@@ -102,14 +102,14 @@ def embedded(config_path: Path, files: dict[str, Path]) -> Trainer:
 
 
 def run_over(
-    link: Link, config_path: Path, out: Path, clients: int = 3, terms: Terms | None = None,
+    link: Link, config_path: Path, out: Path, clients: int = 3, waiting: WaitPolicy | None = None,
     registered: bool = False,
 ) -> tuple[ServedTrainer, list[str]]:  # fmt: skip
     """A whole run over the sites that are connected; the trainer, and what was said."""
-    folder, said = prepare(config_path, clients, terms or Terms(1.0, 60), out), list[str]()
+    folder, said = prepare(config_path, clients, waiting or WaitPolicy(1.0, 60), out), list[str]()
     config: RunConfig = read_serve_config(config_path)[0]
     with link.run() as grid:
-        trainer = conduct(grid, folder, config, registered, 60, said.append)
+        trainer = make_trainer(grid, folder, config, registered, 60, said.append)
         trainer.run()
     folder.close()
     return trainer, said

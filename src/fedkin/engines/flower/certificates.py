@@ -32,7 +32,7 @@ CLOCK_SKEW = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class SiteFiles:
-    """What a site needs: whom to trust, and its own key, private and public."""
+    """Files of a site: the authority to trust, and its own private and public key."""
 
     authority: Path
     key: Path
@@ -47,7 +47,7 @@ class SiteFiles:
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """What the server needs: its certificate, and the public keys of the sites it lets in."""
+    """Files of the server: its certificate, and the public keys of the sites it admits."""
 
     authority: Path
     certificate: Path
@@ -88,7 +88,7 @@ def read_public(path: Path) -> bytes:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) -> list[str]:
-    """Make what is missing in a folder; keys that are there stay. Tells what was made."""
+    """Make what is missing in a folder; keys that are there stay. Returns a sentence for each."""
     for site in sites:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", site):
             raise FedkinError(f"'{site}' cannot be a site's name: letters, digits, . _ - only")
@@ -97,7 +97,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
     authority = folder / "authority.pem"
     if not authority.exists():
         _make_authority(folder)
-        made.append(f"authority {authority} (keep {folder / 'authority.key'} to yourself)")
+        made.append(f"authority {authority} (keep {folder / 'authority.key'} secret)")
     if hosts:
         _make_server(folder, hosts)
         made.append(f"server certificate for {', '.join(hosts)} in {folder / 'server'}")
@@ -105,7 +105,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
         place = folder / "sites" / site
         if not (place / "site.key").exists():
             _make_site(place, authority)
-            made.append(f"key of '{site}' in {place}: give it this folder, and nobody else")
+            made.append(f"key of '{site}' in {place}: give this folder to that site only")
     return made
 
 
@@ -156,7 +156,7 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def _make_site(place: Path, authority: Path) -> None:
-    """An elliptic key in OpenSSH's format, as Flower reads it."""
+    """An elliptic-curve key in OpenSSH's format, as Flower reads it."""
     key = ec.generate_private_key(ec.SECP384R1())
     place.mkdir(parents=True, exist_ok=True)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())

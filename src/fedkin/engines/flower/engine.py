@@ -1,4 +1,4 @@
-"""Every client on a device of its own: requests travel as letters, answers may be lost."""
+"""Every client on a device of its own: requests are sent to sites, and answers may be lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Shape = tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A request to one site: the tensors that all get, those of its own, and facts."""
+class SiteRequest:
+    """A request to one site: tensors that all sites get, tensors for this site only, and facts."""
 
     site: str
     shared: Mapping[str, Tensor]
@@ -29,25 +29,25 @@ class Letter:
     facts: Mapping[str, Any]
 
 
-class Post(Protocol):
-    """Brings letters to sites."""
+class Transport(Protocol):
+    """Sends requests to sites and collects their answers."""
 
-    def exchange(self, letters: Sequence[Letter]) -> dict[int, Message | str]:
-        """Answers by the letter's position, or why one is no use; those lost are not there."""
+    def exchange(self, requests: Sequence[SiteRequest]) -> dict[int, Message | str]:
+        """Answers by the request's position, or why one cannot be used; lost answers are absent."""
         ...
 
 
 class Flower:
-    """An engine over a post. What sites remember stays with them.
+    """An engine whose clients are remote sites. What sites remember stays with them.
 
-    `start` counts the server's starts: with the round, the request and the row it tells a
-    site whether it has done this work before. An answer that cannot be read, or that is not
-    shaped as most sites' answers are, is left out and `warn` told whose it was.
+    `start` counts the server's starts: with the round, the request and the row it shows a
+    site whether it has done this work before. An answer that cannot be read, or whose shape
+    differs from most sites' answers, is left out with a warning.
     """
 
     def __init__(
         self,
-        post: Post,
+        transport: Transport,
         sites: Sequence[str],
         experiment: str,
         contender: str,
@@ -55,13 +55,13 @@ class Flower:
         device: torch.device,
         warn: Callable[[str], None],
     ) -> None:
-        self.post, self.sites, self.device, self.warn = post, tuple(sites), device, warn
+        self.transport, self.sites, self.device, self.warn = transport, tuple(sites), device, warn
         self.memory = Memory(len(sites))
         self._start = start
         self._about = {"experiment": experiment, "contender": contender}
 
     def run(self, request: Request) -> Iterator[Block]:
-        """All answers that came and are sound, in the order asked; the others' rows are lost."""
+        """All valid answers that arrived, in the order asked; the rows of the others are lost."""
         came = self._exchange(request, "work")
         usual = _commonest([_shape(answer) for answer in came.values()])
         for i, (reply, facts) in came.items():
@@ -71,8 +71,8 @@ class Flower:
                     self._leave_out(request, i, "it has numbers that are not finite")
                 yield found
             else:
-                self._leave_out(request, i, f"it is {_words(_shape((reply, facts)))}, others' are "
-                                f"{_words(usual)}")  # fmt: skip
+                shapes = f"{_words(_shape((reply, facts)))} where others' are {_words(usual)}"
+                self._leave_out(request, i, f"it is {shapes}")
 
     def finish(self, request: Request) -> Replies:
         """Every site writes the model that this request gives it; nothing of it comes back."""
@@ -82,8 +82,8 @@ class Flower:
 
     def _exchange(self, request: Request, kind: str) -> dict[int, Message]:
         about = {"kind": kind, **self._about}
-        letters = [
-            Letter(
+        outgoing = [
+            SiteRequest(
                 self.sites[facts["client"]],
                 request.shared,
                 own,
@@ -91,14 +91,14 @@ class Flower:
             )
             for i, (own, facts) in enumerate(requests(request))
         ]
-        answers = self.post.exchange(letters)
-        sound = {}
+        answers = self.transport.exchange(outgoing)
+        valid = {}
         for i in sorted(answers):
             try:
-                sound[i] = _checked(answers[i], kind)
+                valid[i] = _checked(answers[i], kind)
             except FedkinError as error:
                 self._leave_out(request, i, str(error))
-        return sound
+        return valid
 
     def _leave_out(self, request: Request, position: int, reason: str) -> None:
         site, (number, _) = self.sites[int(request.at[position])], request.place
@@ -106,7 +106,7 @@ class Flower:
 
 
 def _checked(answer: Message | str, kind: str) -> Message:
-    """An answer whose facts are as they must be."""
+    """The answer, if its facts have the types they must have."""
     if isinstance(answer, str):
         raise FedkinError(answer)
     reply, facts = answer
@@ -116,9 +116,9 @@ def _checked(answer: Message | str, kind: str) -> Message:
         return answer
     counts = [facts.get(name) for name in ("gradients", "samples")]
     if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
-        raise FedkinError("its counts of work are no whole numbers")
+        raise FedkinError("its counts of work are not whole numbers")
     if type(facts.get("good")) is not bool:
-        raise FedkinError("it is no answer to a step")
+        raise FedkinError("it is not an answer to a step")
     if any(value.dim() == 0 or len(value) != 1 for value in reply.values()):
         raise FedkinError("its tensors are not one row each")
     return answer
@@ -129,7 +129,7 @@ def _shape(answer: Message) -> Shape:
 
 
 def _commonest(shapes: Sequence[Shape]) -> Shape:
-    """The shape that most answers have; of equally many, the one that came first."""
+    """The shape that most answers have; in a tie, the one that came first."""
     return Counter(shapes).most_common(1)[0][0] if shapes else ()
 
 

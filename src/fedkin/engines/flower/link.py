@@ -1,4 +1,4 @@
-"""The server's SuperLink: started, told which sites may come in, and asked for a run's grid."""
+"""The server's SuperLink process: start it, register sites' keys, get a run's grid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flwr.superlink.grid import HttpGrid
 from fedkin.engines.flower.certificates import ServerFiles, read_public
 from fedkin.engines.flower.processes import Child, write_private
 from fedkin.engines.flower.reach import probe
-from fedkin.engines.flower.runtime import Place, acquire, heartbeat
+from fedkin.engines.flower.runtime import Endpoint, acquire, heartbeat
 from fedkin.errors import FedkinError
 
 MOST_PER_REQUEST = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
@@ -56,7 +56,7 @@ folder = ""
 
 
 class Link:
-    """A SuperLink of our own, ended with `stop`."""
+    """A SuperLink process that we start and that `stop` ends."""
 
     def __init__(self, home: Path, host: str, port: int, keys: ServerFiles | None) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class Link:
         write_private(secret, secrets.token_bytes(32))
         near = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
         authority = keys.authority if keys else None
-        self.place = Place(
+        self.place = Endpoint(
             f"[{near}]:{port}" if ":" in near else f"{near}:{port}", secret, authority
         )
         words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), "--host", host]
@@ -98,7 +98,7 @@ class Link:
         )
 
     def register(self, sites: Mapping[str, Path]) -> None:
-        """Let these sites in, by their public keys; each under its name."""
+        """Register the sites' public keys, each under the site's name."""
         with self._control() as control:
             for name, path in sites.items():
                 control.RegisterNode(RegisterNodeRequest(public_key=read_public(path), name=name))
@@ -117,10 +117,10 @@ class Link:
             self.place.authority.read_bytes() if self.place.authority else None,
             token=token,
         )
-        grid._retry_invoker.max_time = START_TIME  # a SuperLink that is gone does not come back
+        grid._retry_invoker.max_time = START_TIME  # a SuperLink that has ended does not come back
         client = self.place.with_token(token)
         begun = client.PullTaskInput(PullTaskInputRequest())
-        # messages take whom they are from out of here
+        # Flower reads the sender of messages from here
         TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
         TaskIdentity.node_id = begun.context.node_id
         grid.set_run(run_from_proto(begun.run))
@@ -136,7 +136,7 @@ class Link:
             grid.close()
 
     def _token(self, number: int) -> str:
-        """The right to act as this run's app."""
+        """The token to act as this run's app."""
         until = time.monotonic() + START_TIME
         with self.place.for_tasks() as tasks:
             while time.monotonic() < until:
@@ -148,7 +148,7 @@ class Link:
 
 
 def _key_list(home: Path, keys: ServerFiles | None) -> Path | str:
-    """The file by which the SuperLink's gate knows the sites' keys."""
+    """The file of sites' keys that the SuperLink's middleware checks against."""
     if keys is None:
         return "-"
     path = home / "keys"

@@ -1,4 +1,4 @@
-"""Processes of Flower's that ours start: their ports, logs and ends."""
+"""Flower processes that we start: their ports, logs and how they end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 def free_port() -> int:
-    """A port on loopback that nobody uses at this moment."""
+    """A free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def check_free(host: str, port: int) -> None:
-    """Refuse a place where one cannot listen."""
+    """Raise if this address cannot be listened on."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()
@@ -36,7 +36,7 @@ def check_free(host: str, port: int) -> None:
 
 
 class Child:
-    """A Flower process of ours, with its output in a log file.
+    """A Flower process that we started, with its output in a log file.
 
     `script` is one of those in the folder beside this file.
     """
@@ -51,16 +51,16 @@ class Child:
             stdout=self._file,
             stderr=subprocess.STDOUT,
             env=environment(home),
-            start_new_session=True,  # Ctrl-C is for us: we end it when we are done
+            start_new_session=True,  # Ctrl-C goes to us only: we end it when we are done
         )
 
     @property
     def exit_code(self) -> int | None:
-        """None as long as it runs."""
+        """The exit code; None while it runs."""
         return self._process.poll()
 
     def said(self) -> str:
-        """Its part of the log, which goes on from one process to the next."""
+        """Its part of the log, to which later processes append."""
         return self.log.read_bytes()[self._begin :].decode(errors="replace")
 
     def last_words(self, lines: int = 15) -> str:
@@ -68,7 +68,7 @@ class Child:
         return "\n".join(self.said().splitlines()[-lines:])
 
     def wait_for(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait until it is ready, or fail with its last words."""
+        """Wait until it is ready, or fail with the end of its log."""
         until = time.monotonic() + seconds
         while not ready():
             if self.exit_code is not None or time.monotonic() > until:
@@ -77,7 +77,7 @@ class Child:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it politely, or after ten seconds at once."""
+        """Terminate it; kill it after ten seconds."""
         if self.exit_code is None:
             self._process.terminate()
             try:
@@ -89,7 +89,7 @@ class Child:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For Flower: no telemetry, no looking for updates, nothing of the user's own settings."""
+    """Environment for Flower: no telemetry, no update checks, none of the user's settings."""
     return {
         **os.environ,
         "FLWR_HOME": str(home),

@@ -1,4 +1,4 @@
-"""Whether a server can be reached, and in plain words why not."""
+"""Whether a server can be reached, and if not, why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedkin.errors import FedkinError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this very machine, so that nothing travels over a network."""
+    """Whether a host is this machine, so that nothing is sent over a network."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,12 +33,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_host(address: str) -> None:
-    """Refuse a server's name that nobody knows."""
+    """Raise if the server's host name does not resolve."""
     host, port = split_address(address)
     try:
         socket.getaddrinfo(host, port)
     except (socket.gaierror, UnicodeError) as error:
-        # a network that is not up yet knows no names either
+        # names do not resolve either while the network is down
         if getattr(error, "errno", None) != socket.EAI_AGAIN:
             raise FedkinError(f"there is no host '{host}': check the server's address") from None
 
@@ -46,7 +46,7 @@ def check_host(address: str) -> None:
 def wait_for_server(
     address: str, authority: Path | None, say: Callable[[str], None], patience: float = inf
 ) -> None:
-    """Return once the server answers; a wrong kind of connection is an error at once."""
+    """Return once the server answers; a wrong kind of connection raises immediately."""
     told, until = False, time.monotonic() + patience
     while True:
         problem = probe(address, authority)
@@ -61,7 +61,7 @@ def wait_for_server(
 
 
 def probe(address: str, authority: Path | None) -> str | None:
-    """None: the server is there. Otherwise why it is not there yet; errors never mend."""
+    """None if the server answers, else why not yet. Raises what waiting cannot fix."""
     scheme = "http" if authority is None else "https"
     try:
         verify = True if authority is None else ssl.create_default_context(cafile=str(authority))
@@ -84,16 +84,16 @@ def probe(address: str, authority: Path | None) -> str | None:
         if authority is None and speaks_tls(address):
             raise FedkinError(
                 f"{address} accepts only TLS connections: join with --certs, the folder that the "
-                "server's people made for this site with `fedkin certs`"
+                "operators of the server made for this site with `fedkin certs`"
             ) from None
-        return "it breaks the connection off"
+        return "it closes the connection"
     except httpx.TransportError as error:
         return str(error) or type(error).__name__
     return None if answer.status_code == 200 else f"it answers with HTTP {answer.status_code}"
 
 
 def check_key(address: str, authority: Path, key: bytes) -> None:
-    """Ask at the door whether the server knows a site's public key."""
+    """Ask the server whether a site's public key is registered."""
     try:
         answer = httpx.get(
             f"https://{address}/v1/fleet/",
@@ -102,10 +102,10 @@ def check_key(address: str, authority: Path, key: bytes) -> None:
             timeout=10,
         )
     except httpx.TransportError:
-        return  # it was there a moment ago; connecting will tell
+        return  # it answered a moment ago; connecting will show
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise FedkinError(
-            f"{address} does not know this site's key: its people must make one with "
+            f"{address} does not know this site's key: its operators must make one with "
             "`fedkin certs` and serve with that folder"
         )
 

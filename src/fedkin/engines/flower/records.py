@@ -41,12 +41,12 @@ def from_records(content: RecordDict, limit: float = inf) -> Message:
     except (KeyError, ValueError, TypeError, EOFError, OSError, MemoryError) as error:
         raise FedkinError(f"the message cannot be read ({type(error).__name__}: {error})") from None
     if not isinstance(facts, dict):
-        raise FedkinError("the message cannot be read (its facts are no table)")
+        raise FedkinError("the message cannot be read (its facts are not a table)")
     return tensors, facts
 
 
 def to_tensor(array: Array) -> Tensor:
-    """An array whose header tells the truth about its bytes, as a tensor."""
+    """An array as a tensor, after checking that its header matches its bytes."""
     stream = BytesIO(array.data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("not an array of numpy's format 1.0")

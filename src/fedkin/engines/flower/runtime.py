@@ -1,8 +1,8 @@
 """Work that Flower has for an app, done in this process instead of a new one per message.
 
-A SuperLink or SuperNode started with `--isolation process` leaves the running of apps to
-whoever has its secret. We take the task and run our own app, whatever the app bundle says
-that Flower sends along: no code that travelled is ever loaded, and torch is imported once.
+A SuperLink or SuperNode started with `--isolation process` leaves running apps to any process
+that has its secret. We take the task and run our own app, whatever app bundle Flower sends
+along: code that came over the network is never loaded, and torch is imported once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ HEARTBEAT = 10.0  # seconds
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a SuperLink or SuperNode listens, and how to know that it is the right one."""
+class Endpoint:
+    """The address of a SuperLink or SuperNode, its secret and its certificate."""
 
     address: str
     secret: Path
@@ -49,7 +49,7 @@ class Place:
         return self.client(RuntimeTokenHttpInterceptor(token))
 
     def for_tasks(self) -> RuntimeHttpClient:
-        """A client that may ask for tasks."""
+        """A client that is allowed to request tasks."""
         method = "/flwr.proto.Runtime/AcquireTask"
         return self.client(
             SuperExecAuthHttpInterceptor(
@@ -66,12 +66,12 @@ def acquire(client: RuntimeHttpClient, kind: str) -> tuple[str, int] | None:
 
 @contextmanager
 def heartbeat(client: RuntimeHttpClient) -> Iterator[None]:
-    """Tell Flower that the task is alive for as long as it is."""
+    """Send heartbeats for a task until the block ends."""
     over = threading.Event()
 
     def beat() -> None:
         while not over.wait(HEARTBEAT):
-            with suppress(httpx.HTTPError):  # if one does not get through, the next may
+            with suppress(httpx.HTTPError):  # if one is lost, the next may arrive
                 client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
     thread = threading.Thread(target=beat, daemon=True, name="task-heartbeat")

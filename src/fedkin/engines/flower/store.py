@@ -1,9 +1,9 @@
-"""What a site remembers between requests: one file, changed as a whole or not at all.
+"""What a site remembers between requests: one file, replaced atomically.
 
-The memory after a request and the answer that goes with it are written together. A
-request that comes twice gets the same answer again; one that was overtaken is refused.
-The memory as it was before each of the last rounds stays at hand, so that a server that
-goes on from its last checkpoint finds every site where it was then.
+The memory after a request and the answer to it are written together. A request that arrives
+twice gets the same answer again; one older than the last is refused. The memory before each
+of the last rounds is kept, so that a server that resumes from its checkpoint finds every
+site in the state of that round.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROUNDS_KEPT = 3
 BEFORE = "before-{:08d}.safetensors"
 
 
-class Place(NamedTuple):
-    """Where a request stands: the server's start, the round, the request in it, the row in that."""
+class RequestPosition(NamedTuple):
+    """When a request was made: the server's start, the round, the request and row in it."""
 
     start: int
     round: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     row: int
 
 
-BEGINNING = Place(0, -1, 0, 0)
+BEGINNING = RequestPosition(0, -1, 0, 0)
 
 
 class SiteMemory(Memory):
@@ -56,7 +56,7 @@ class SiteMemory(Memory):
 class Remembered:
     """The file's content: memory and answer after a request, and how often memory advanced."""
 
-    place: Place = BEGINNING
+    place: RequestPosition = BEGINNING
     rows: dict[str, Tensor] | None = None
     answer: Message = ({}, {})
     advances: int = 0
@@ -82,7 +82,7 @@ class Remembered:
             part, _, name = key.partition(".")
             parts[part][name] = value
         return cls(
-            Place(*facts["place"]),
+            RequestPosition(*facts["place"]),
             parts["memory"],
             (parts["answer"], facts["answer"]),
             facts["advances"],
@@ -102,14 +102,16 @@ class Store:
     def now(self) -> Remembered:
         return _read(self.path)
 
-    def answer(self, place: Place, memory: SiteMemory, work: Callable[[], Message]) -> Message:
-        """What `work` gives with the memory that belongs to this place; kept, and done once."""
+    def answer(
+        self, place: RequestPosition, memory: SiteMemory, work: Callable[[], Message]
+    ) -> Message:
+        """The result of `work` with the memory of this position; computed once, then kept."""
         now = self.now()
         if place == now.place:
             return now.answer
         if place.start < now.place.start or (place.start == now.place.start and place < now.place):
-            raise FedkinError(f"the request {tuple(place)} was overtaken by {tuple(now.place)}")
-        if place.round == 0 < now.place.round:  # a server that starts again asks, but forgets
+            raise FedkinError(f"the request {tuple(place)} is older than {tuple(now.place)}")
+        if place.round == 0 < now.place.round:  # a restarted server asks again
             memory.rows = dict(now.rows or {})
             return work()
         if place.start > now.place.start and place.round <= now.place.round:
@@ -144,7 +146,7 @@ class Store:
         """The memory at the beginning of a round (or of the first one since with a request)."""
         if number <= now.forgotten:
             raise FedkinError(
-                f"round {number} is asked for again, but this site remembers no further back than "
+                f"round {number} was requested again, but this site's memory only goes back to "
                 f"round {now.forgotten + 1}"
             )
         later = {n: path for n, path in self._beginnings().items() if n >= number}

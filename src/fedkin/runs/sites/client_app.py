@@ -1,4 +1,4 @@
-"""The ClientApp: hands a message to the site's resident and its answer back.
+"""The ClientApp: passes a message to the site's worker and returns its answer.
 
 Which site this is comes from the SuperNode's own configuration (`--node-config`): name,
 data, home and, where wanted, device. Nothing of it can be set by the server.
@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.errors import FedkinError
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.site import SiteWorker
 
 app = ClientApp()
 
@@ -25,24 +25,28 @@ def answer(message: Message, context: Context) -> Message:
     about = {"device": "cpu", **context.node_config}
     missing = {"name", "data", "home"} - set(about)
     if missing:
-        raise FedkinError(f"the SuperNode's --node-config does not tell {', '.join(missing)}")
-    return reply(message, resident(*(str(about[k]) for k in ("name", "data", "home", "device"))))
+        raise FedkinError(f"the SuperNode's --node-config does not give {', '.join(missing)}")
+    return reply(message, worker(*(str(about[k]) for k in ("name", "data", "home", "device"))))
 
 
 @lru_cache(maxsize=1)
-def resident(name: str, data: str, home: str, device: str) -> Resident:
-    """The site of this process: made for its first message, at hand for the others."""
-    return Resident(name, Path(data), Path(home), device)
+def worker(name: str, data: str, home: str, device: str) -> SiteWorker:
+    """The site of this process: made for its first message, reused for the others."""
+    return SiteWorker(name, Path(data), Path(home), device)
 
 
-def reply(message: Message, site: Resident) -> Message:
+def reply(message: Message, site: SiteWorker) -> Message:
     """The site's answer, or its reason for giving none."""
     try:
         tensors, facts = site.answer(*from_records(message.content))
     except FedkinError as error:
         if site.refused is None:
             site.say(f"a request could not be answered: {error}")
-        # what is wrong with data is told in their own words, which are not for the server
-        reason = str(error) if site.refused is None else "its data do not fit, as its screen says"
+        # an error about data may quote values, which must not reach the server
+        reason = (
+            str(error)
+            if site.refused is None
+            else "its data do not fit; details are on the site's screen"
+        )
         tensors, facts = {}, {"error": reason, "name": site.name}
     return Message(to_records(facts, reply=tensors), reply_to=message)

@@ -1,4 +1,4 @@
-"""`fedkin join`: a site takes part with its own data until the server is done."""
+"""`fedkin join`: a site takes part with its own data until the run is finished."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ from fedkin.engines.flower.reach import (
     split_address,
     wait_for_server,
 )
-from fedkin.engines.flower.runtime import Place, acquire, heartbeat
-from fedkin.engines.flower.scripts.rest import Rest
+from fedkin.engines.flower.runtime import Endpoint, acquire, heartbeat
+from fedkin.engines.flower.scripts.backoff import Backoff
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import take_lock
 from fedkin.runs.sites.client_app import reply
-from fedkin.runs.sites.site import Resident
+from fedkin.runs.sites.site import SiteWorker
 
-PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is asked for again
-LINGER = 3.0  # seconds for the last answer to leave
-AGAIN = 2.0  # seconds before a connection that broke is tried again
-KEY_TIME = 120.0  # seconds in which Flower notices that the last one with this key is dead
+PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is requested again
+LINGER = 3.0  # seconds for the last answer to be sent
+AGAIN = 2.0  # seconds before a broken connection is tried again
+KEY_TIME = 120.0  # seconds until Flower notices that an earlier process with this key is dead
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoinOptions:
     """How a site takes part. `keys` are its certificates; None: a plain connection.
     `patience` is how many seconds it waits for a server that it has never reached."""
 
     server: str
-    site: Resident
+    site: SiteWorker
     keys: SiteFiles | None
     poll: float = 0.2
     stay: bool = False
@@ -67,7 +67,7 @@ class Joining:
 
 
 class End(Enum):
-    """How a connection ended: all is done, it broke off, or the server did not take it."""
+    """How a connection ended: the run is finished, it broke, or the server rejected it."""
 
     DONE = auto()
     BROKEN = auto()
@@ -75,19 +75,19 @@ class End(Enum):
 
 
 def keys_for(server: str, certs: Path | None, insecure: bool) -> SiteFiles | None:
-    """The site's keys; without any only this very machine is spoken to."""
+    """The site's keys; without keys only a server on this machine is allowed."""
     if certs is not None:
         return SiteFiles.of(certs)
     if not is_loopback(split_address(server)[0]) and not insecure:
         raise FedkinError(
             f"{server} is reached over the network: give the folder with this site's key with "
-            "--certs (or say --insecure where something else encrypts and authenticates)"
+            "--certs (or use --insecure where something else encrypts and authenticates)"
         )
     return None
 
 
-def join(options: Joining, say: Callable[[str], None]) -> None:
-    """Connect, answer whatever is asked, and end when the server is done."""
+def join(options: JoinOptions, say: Callable[[str], None]) -> None:
+    """Connect, answer requests, and return when the run is finished."""
     authority = options.keys.authority if options.keys else None
     check_host(options.server)
     wait_for_server(options.server, authority, say, options.patience)
@@ -96,38 +96,38 @@ def join(options: Joining, say: Callable[[str], None]) -> None:
     say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
     with take_lock(options.site.home):
         told, refused_at, patience = False, inf, options.patience
-        while (end := attend(options, say)) is not End.DONE:
+        while (end := answer_until_end(options, say)) is not End.DONE:
             if not told:
-                say("the connection broke off; trying again until the server takes it")
+                say("the connection broke; trying again until the server accepts it")
                 told = True
-            if end is End.BROKEN:  # it was there once: it will come back
+            if end is End.BROKEN:  # it was reachable before: it will come back
                 refused_at, patience = inf, inf
             else:
                 refused_at = min(refused_at, time.monotonic())
             if time.monotonic() > refused_at + KEY_TIME:
                 raise FedkinError(
-                    f"{options.server} does not take this site: another one with its key is there, "
-                    f"or {options.site.home / 'flower'} says why"
+                    f"{options.server} does not accept this site: another one with its key is "
+                    f"connected, or {options.site.home / 'flower'} says why"
                 )
             time.sleep(AGAIN)
             wait_for_server(options.server, authority, say, patience)
 
 
-def attend(options: Joining, say: Callable[[str], None]) -> End:
-    """Answer messages until there is an end."""
+def answer_until_end(options: JoinOptions, say: Callable[[str], None]) -> End:
+    """Answer messages until the connection ends."""
     home = options.site.home / "flower"
     home.mkdir(exist_ok=True)
-    place = Place(f"127.0.0.1:{free_port()}", home / "secret")
+    place = Endpoint(f"127.0.0.1:{free_port()}", home / "secret")
     write_private(place.secret, secrets.token_bytes(32))
     node = start_node(options, place, home)
-    site, leave_at, told, rest = options.site, inf, "", Rest(0.02, 0.2)
+    site, leave_at, told, backoff = options.site, inf, "", Backoff(0.02, 0.2)
     try:
         with place.for_tasks() as tasks:
             while node.exit_code is None and time.monotonic() < leave_at:
-                if not attend_once(place, tasks, site):
-                    rest.take()
+                if not answer_waiting(place, tasks, site):
+                    backoff.take()
                     continue
-                rest.over()
+                backoff.over()
                 if site.finished:
                     site.finished = False
                     say(f"finished: the model of '{site.name}' is {site.model_path}")
@@ -147,7 +147,7 @@ def attend(options: Joining, say: Callable[[str], None]) -> End:
     return End.BROKEN if "SuperNode ID" in node.said() else End.NOT_TAKEN
 
 
-def start_node(options: Joining, place: Place, home: Path) -> Child:
+def start_node(options: JoinOptions, place: Endpoint, home: Path) -> Child:
     words: list[object] = [options.poll, "--superlink", options.server]
     if options.keys is None:
         words.append("--insecure")
@@ -160,24 +160,24 @@ def start_node(options: Joining, place: Place, home: Path) -> Child:
     return Child("supernode.py", words, home, home / "supernode.log")
 
 
-def attend_once(place: Place, tasks: RuntimeHttpClient, site: Resident) -> bool:
-    """Answer the message that waits, if there is one. What goes wrong with Flower goes wrong
-    with this message only: the server will do without it, or ask again."""
+def answer_waiting(place: Endpoint, tasks: RuntimeHttpClient, site: SiteWorker) -> bool:
+    """Answer the waiting message, if there is one. A failure inside Flower affects this message
+    only: the server continues without the answer, or asks again."""
     try:
         task = acquire(tasks, TaskType.CLIENT_APP)
         if task is not None:
             with place.with_token(task[0]) as client:
-                carry_out(client, site)
+                answer_message(client, site)
         return task is not None
     except (httpx.HTTPError, ObjectPullError, IndexError):  # not yet listening, or ending
         return False
 
 
 def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
-    """The message of a task, whose pieces the SuperNode may still be getting."""
+    """The message of a task, whose pieces may still be on their way to the SuperNode."""
     begun = client.PullTaskInput(PullTaskInputRequest())
     context = context_from_proto(begun.context)
-    # messages take whom they are from out of here
+    # Flower reads the sender of messages from here
     TaskIdentity.task_id, TaskIdentity.run_id = begun.task_id, begun.run.run_id
     TaskIdentity.node_id = context.node_id
     tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
@@ -194,7 +194,7 @@ def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
     return message, context
 
 
-def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
+def answer_message(client: RuntimeHttpClient, site: SiteWorker) -> None:
     """One message: what Flower's own client app process does, without the process."""
     with heartbeat(client):
         message, context = pull_message(client)
@@ -203,12 +203,12 @@ def carry_out(client: RuntimeHttpClient, site: Resident) -> None:
             answer = reply(message, site)
         except Exception as error:  # a step that fails must not end the site
             site.say(f"a request could not be answered: {type(error).__name__}: {error}")
-            # an error's words may quote data, which are not for the server
+            # an error's text may quote data, which must not reach the server
             status, details = SubStatus.FAILED, type(error).__name__
             failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)
             answer = Message(failed, reply_to=message)
-        # a piece that the server has got from another site already is not sent on: once the
-        # rest has left, the SuperNode does not want it any more
+        # a piece that the server already has from another site is not sent: once the rest is
+        # sent, the SuperNode does not need it any more
         with suppress(ObjectPushError):
             push_message(client, answer, context)
         push_task_output(client, context, status, details)

@@ -1,4 +1,4 @@
-"""What a served run agrees on with its sites, kept in its folder as `serve.json`."""
+"""What the server and the sites of a run agreed on, kept in its folder as `serve.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedkin.data import DataConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.facts import with_facts
 from fedkin.data.site import SHARED_KEYS, Agreement
-from fedkin.engines.flower.post import Card, Terms
+from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.sites.site import NAME
@@ -27,12 +27,12 @@ from fedkin.toml import read_toml, to_toml
 from fedkin.version import __version__
 
 FILE = "serve.json"
-# what a site tells of its data that must be the same everywhere
-ALIKE = ("fedkin", "shape", "target", "num_classes", "parameters")
+# facts about a site's data that must be equal at all sites
+SAME_EVERYWHERE = ("fedkin", "shape", "target", "num_classes", "parameters")
 
 
 class SiteFacts(BaseModel):
-    """What a site tells of itself, before it is believed."""
+    """A site's description of itself, checked before it is used."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -50,7 +50,11 @@ class SiteFacts(BaseModel):
 
 @dataclass(frozen=True)
 class Plan:
-    """Who takes part and how; `starts` counts how often the server has begun or gone on."""
+    """Who takes part in a served run, and how.
+
+    `cards` holds the facts that each site sent about itself (`SiteFacts`). `starts` counts how
+    often the server was started or resumed.
+    """
 
     experiment: str
     clients: int
@@ -61,9 +65,9 @@ class Plan:
     cards: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def new(cls, name: str, clients: int, agreement: Agreement, terms: Terms) -> Plan:
+    def new(cls, name: str, clients: int, agreement: Agreement, waiting: WaitPolicy) -> Plan:
         experiment = f"{name[:60]}-{secrets.token_hex(6)}"
-        return cls(experiment, clients, agreement.model_dump(), terms.wait, terms.timeout)
+        return cls(experiment, clients, agreement.model_dump(), waiting.wait, waiting.timeout)
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
@@ -78,26 +82,26 @@ class Plan:
         return self
 
     @property
-    def terms(self) -> Terms:
-        return Terms(self.wait, self.timeout)
+    def waiting(self) -> WaitPolicy:
+        return WaitPolicy(self.wait, self.timeout)
 
-    def under(self, wait: float | None, timeout: float | None) -> Plan:
-        """The same with other terms, where some are given."""
-        terms = self.terms.changed(wait, timeout)
-        return replace(self, wait=terms.wait, timeout=terms.timeout)
+    def with_waiting(self, wait: float | None, timeout: float | None) -> Plan:
+        """The same plan with another wait policy, where one is given."""
+        waiting = self.waiting.changed(wait, timeout)
+        return replace(self, wait=waiting.wait, timeout=waiting.timeout)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sites in the order of clients, once it is settled who takes part."""
+        """The sites in the order of clients; empty until the run has begun."""
         return tuple(card["name"] for card in self.cards)
 
-    def settled(self, cards: Mapping[str, Card]) -> Plan:
+    def with_sites(self, known: Mapping[str, KnownSite]) -> Plan:
         """The first `clients` sites by name take part, from now on and until the end."""
-        names = sorted(cards)[: self.clients]
-        return replace(self, cards=tuple(cards[name].facts for name in names))
+        names = sorted(known)[: self.clients]
+        return replace(self, cards=tuple(known[name].facts for name in names))
 
     def setup(self, config: RunConfig) -> dict[str, Any]:
-        """What a site must know to make its problem; it has no path in it."""
+        """What a site must know to build its problem; it contains no path."""
         return {
             "method": config.method,
             "seed": config.seed,
@@ -106,17 +110,17 @@ class Plan:
             "sites": self.sites,
         }
 
-    def admit(self, facts: Mapping[str, Any], others: Mapping[str, Card]) -> None:
+    def admit(self, facts: Mapping[str, Any], others: Mapping[str, KnownSite]) -> None:
         """Refuse a site that cannot be a client of this run."""
-        validated(SiteFacts, facts, "what it tells of itself")
+        validated(SiteFacts, facts, "its description of itself")
         if self.cards:
             same = next((card for card in self.cards if card["name"] == facts["name"]), None)
             if same is None:
                 raise FedkinError(f"this run has begun with {', '.join(self.names)}")
-            keys: tuple[str, ...] = (*ALIKE, "train", "test", "validation")
+            keys: tuple[str, ...] = (*SAME_EVERYWHERE, "train", "test", "validation")
         else:
-            same = next((card.facts for card in others.values()), {"fedkin": __version__})
-            keys = ALIKE if others else ("fedkin",)
+            same = next((site.facts for site in others.values()), {"fedkin": __version__})
+            keys = SAME_EVERYWHERE if others else ("fedkin",)
         for key in keys:
             if facts[key] != same[key]:
                 raise FedkinError(f"its {key} is {facts[key]}, and not {same[key]}")
@@ -124,7 +128,7 @@ class Plan:
     def data(self, config: DataConfig) -> ClientData:
         """The clients as the server knows them: how many examples of which shape, no more.
 
-        What the server's own table of clients tells of them comes with it.
+        The columns of the server's own client table are added.
         """
         shape, target = self.cards[0]["shape"], self.cards[0]["target"]
         classes = self.cards[0]["num_classes"]
@@ -161,5 +165,5 @@ def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
     sites = values.pop("sites", {})
     config = make_config(values, str(path))
     agreement = validated(Agreement, sites, f"{path}: [sites]")
-    # every round is kept: sites remember no further back than the last few
+    # every round is saved: the memory of sites only goes back a few rounds
     return config.model_copy(update={"checkpoint_every": 1}), agreement

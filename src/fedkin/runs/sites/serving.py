@@ -10,21 +10,21 @@ import httpx
 
 from fedkin.engines.flower.certificates import ServerFiles
 from fedkin.engines.flower.link import APP, Link
-from fedkin.engines.flower.post import Terms
 from fedkin.engines.flower.reach import is_loopback
+from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder, next_folder
 from fedkin.runs.provenance import BY_SERVE, RESUME_SERVED, RUNS, versions
-from fedkin.runs.sites.conducting import Say, conduct
 from fedkin.runs.sites.plan import Plan, read_serve_config, served_config
+from fedkin.runs.sites.served import Say, make_trainer
 from fedkin.runs.training import Trainer
 from fedkin.tensors import write_text
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServeOptions:
     """Where and how a server listens. `certs` is None: plain connections, on loopback only
-    unless `insecure` says that something else protects them."""
+    unless `insecure` declares that something else protects them."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -38,13 +38,13 @@ class Serving:
         if not is_loopback(self.host) and not self.insecure:
             raise FedkinError(
                 f"{self.host} can be reached over the network: make certificates with "
-                "`fedkin certs` and give their folder with --certs (or say --insecure where "
+                "`fedkin certs` and give their folder with --certs (or use --insecure where "
                 "something else encrypts and authenticates)"
             )
         return None
 
 
-def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> RunFolder:
+def prepare(config_path: Path, clients: int, waiting: WaitPolicy, out: Path | None) -> RunFolder:
     """The folder of a new served run."""
     if clients < 1:
         raise FedkinError(f"--clients must be at least 1, not {clients}")
@@ -52,14 +52,16 @@ def prepare(config_path: Path, clients: int, terms: Terms, out: Path | None) -> 
     path = out or next_folder(RUNS, f"{config.method}-sites")
     made_with = {**versions(), "by": BY_SERVE}
     folder = RunFolder.create(path, served_config(config, agreement, made_with))
-    Plan.new(path.name, clients, agreement, terms).write(path)
+    Plan.new(path.name, clients, agreement, waiting).write(path)
     (path / "app").mkdir()
     write_text(path / "app" / "pyproject.toml", APP)
     return folder
 
 
-def serve(folder: RunFolder, options: Serving, train: Callable[[Trainer], None], say: Say) -> None:
-    """Run, or go on with, what the folder holds; `train` does the rounds and shows them."""
+def serve(
+    folder: RunFolder, options: ServeOptions, train: Callable[[Trainer], None], say: Say
+) -> None:
+    """Start or resume the run of a folder; `train` runs the rounds and shows progress."""
     (config, _), keys = read_serve_config(folder.path / "config.toml"), options.keys()
     Plan.read(folder.path)
     link = Link(folder.path / "flower", options.host, options.port, keys)
@@ -68,12 +70,12 @@ def serve(folder: RunFolder, options: Serving, train: Callable[[Trainer], None],
             link.register(keys.sites)
         say(f"serving at {link.place.address} {'with TLS' if keys else 'without TLS'}")
         with link.run() as grid:
-            trainer = conduct(grid, folder, config, keys is not None, options.patience, say)
+            trainer = make_trainer(grid, folder, config, keys is not None, options.patience, say)
             train(trainer)
     except httpx.HTTPError as error:
         raise FedkinError(
             f"the SuperLink does not answer any more ({error}; see {folder.path}/flower): "
-            f"go on with `{RESUME_SERVED} {folder.path}`"
+            f"continue with `{RESUME_SERVED} {folder.path}`"
         ) from None
     finally:
         link.stop()

@@ -1,4 +1,4 @@
-"""A site: its own data, its own memory, and what it answers the server. Knows no Flower."""
+"""A site: its own data, its own memory, and its answers to the server. Independent of Flower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
 from fedkin.data.site import Agreement, load_site
-from fedkin.engines.flower.store import Place, SiteMemory, Store
+from fedkin.engines.flower.store import RequestPosition, SiteMemory, Store
 from fedkin.engines.wire import Message, Site
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
@@ -30,8 +30,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 @dataclass
-class Desk:
-    """The site's part of one experiment: its problem and where it answers from."""
+class Experiment:
+    """The site's part of one run: setup, problem, memory, and what computes its answers."""
 
     setup: dict[str, Any]
     config: RunConfig
@@ -40,13 +40,13 @@ class Desk:
     site: Site
 
 
-class Resident:
+class SiteWorker:
     """Answers the server's requests about one client's data.
 
-    What may be asked: who are you (`hello`), run a step of an installed method (`work`),
-    and keep your own model as a file (`finish`); and it may be told that it cannot take
-    part (`refused`). The data file is chosen here and nowhere
-    else; no code and no path comes from the server.
+    Kinds of requests: describe yourself (`hello`), run a step of an installed method (`work`),
+    write your own model to a file (`finish`), and the notice that the site cannot take part
+    (`refused`). The data file is chosen at the site only; no code and no path comes from the
+    server.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Resident:
         self.say = say
         self.finished = False
         self.refused: str | None = None  # why this site cannot take part in the last run
-        self._desks: dict[str, Desk] = {}
+        self._experiments: dict[str, Experiment] = {}
         home.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -79,34 +79,34 @@ class Resident:
         if kind == "refused":
             self.refused = self.refused or str(facts["reason"])[:500]
             return {}, {}
-        desk = self._desk(experiment)
+        work = self._experiment(experiment)
         if kind == "work":
-            return self._work(desk, experiment, tensors, facts)
+            return self._work(work, experiment, tensors, facts)
         if kind == "finish":
-            return {}, self._finish(desk, experiment, tensors, facts)
+            return {}, self._finish(work, experiment, tensors, facts)
         raise FedkinError(f"request '{kind}' is not known here (fedkin {__version__})")
 
     # who are you -----------------------------------------------------------------------
 
     def _greeted(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a hello; what is wrong with the data here is remembered."""
+        """The answer to a hello; an error about the data is kept for the screen."""
         try:
-            card = self._hello(experiment, setup)
+            facts = self._hello(experiment, setup)
         except FedkinError as error:
             self.refused = str(error)
             raise
         self.refused = None
-        return card
+        return facts
 
     def _hello(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
-        desk = self._desks.get(experiment)
-        if desk is None or desk.setup != setup:
-            desk = self._desks[experiment] = self._open_desk(setup)
+        work = self._experiments.get(experiment)
+        if work is None or work.setup != setup:
+            work = self._experiments[experiment] = self._begin(setup)
             place = self.home / "memory" / experiment
             place.mkdir(parents=True, exist_ok=True)
             write_text(place / "setup.json", json.dumps(setup))
             self.say(f"asked to take part in '{experiment}'")
-        problem = desk.problem
+        problem = work.problem
         data = problem.data
         return {
             "name": self.name,
@@ -122,21 +122,23 @@ class Resident:
         }
 
     def _identity(self) -> str:
-        """A name that no other site has, even if it calls itself the same."""
+        """An identifier that differs between sites, even if they have the same name."""
         path = self.home / "identity"
         if not path.exists():
             write_text(path, uuid.uuid4().hex)
         return path.read_text(encoding="utf-8")
 
-    def _desk(self, experiment: str) -> Desk:
-        if experiment not in self._desks:
+    def _experiment(self, experiment: str) -> Experiment:
+        if experiment not in self._experiments:
             path = self.home / "memory" / experiment / "setup.json"
             if not path.exists():
                 raise FedkinError(f"experiment '{experiment}' was never introduced here")
-            self._desks[experiment] = self._open_desk(json.loads(path.read_text(encoding="utf-8")))
-        return self._desks[experiment]
+            self._experiments[experiment] = self._begin(
+                json.loads(path.read_text(encoding="utf-8"))
+            )
+        return self._experiments[experiment]
 
-    def _open_desk(self, setup: dict[str, Any]) -> Desk:
+    def _begin(self, setup: dict[str, Any]) -> Experiment:
         agreement = validated(Agreement, setup["sites"], "[sites]")
         model = {**setup["model"], "device": self.device}
         config = make_config(
@@ -145,41 +147,41 @@ class Resident:
         )
         data = load_site(self.data, self.name, setup["data"], agreement, config.seed)
         problem, memory = config.make_problem(data), SiteMemory()
-        return Desk(setup, config, problem, memory, Site(problem, memory))
+        return Experiment(setup, config, problem, memory, Site(problem, memory))
 
     # work ------------------------------------------------------------------------------
 
     def _work(
-        self, desk: Desk, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
+        self, work: Experiment, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
     ) -> Message:
         store = self._store(experiment, facts["contender"])
         asked = {**facts, "client": 0}
         if not facts["remember"]:
-            desk.memory.rows = dict(store.now().rows or {})
-            return desk.site.answer(tensors, asked)
-        place = Place(*facts["place"])
-        return store.answer(place, desk.memory, lambda: desk.site.answer(tensors, asked))
+            work.memory.rows = dict(store.now().rows or {})
+            return work.site.answer(tensors, asked)
+        place = RequestPosition(*facts["place"])
+        return store.answer(place, work.memory, lambda: work.site.answer(tensors, asked))
 
     @lru_cache(maxsize=8)  # noqa: B019  (a site lives as long as its process)
     def _store(self, experiment: str, contender: str) -> Store:
         return Store(self.home / "memory" / experiment / _safe(contender))
 
     def _finish(
-        self, desk: Desk, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
+        self, work: Experiment, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
     ) -> dict[str, Any]:
         """Write the personal model here; the server learns only that it was done."""
-        reply, _ = self._work(desk, experiment, tensors, {**facts, "remember": False})
-        variant, data = Variant(**facts["variant"]), desk.problem.data
+        reply, _ = self._work(work, experiment, tensors, {**facts, "remember": False})
+        variant, data = Variant(**facts["variant"]), work.problem.data
         about = {
             "client": self.name,
             "experiment": experiment,
-            "model": desk.config.model.name,
+            "model": work.config.model.name,
             "rate": str(variant.rate),
             "classes": json.dumps(data.class_names),
             "preparation": json.dumps(data.preparation.facts()),
         }
         temporary = self.model_path.with_name(f".{MODEL_FILE}")
-        layout = desk.problem.variant(variant).layout
+        layout = work.problem.variant(variant).layout
         write_tensors(temporary, named(layout, reply["model"][0]), about)
         temporary.replace(self.model_path)
         self.finished = True
@@ -187,7 +189,7 @@ class Resident:
 
 
 def _safe(name: str) -> str:
-    """A name from elsewhere, fit to be a file's name."""
+    """A name from the server, checked to be safe as a file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise FedkinError(f"'{name[:100]}' cannot be the name of an experiment or a contender")
     return name

@@ -7,11 +7,11 @@ import signal
 import threading
 import time
 
-GRACE = 5.0  # seconds to take leave of others
+GRACE = 5.0  # seconds to disconnect from others
 
 
 def end_with(parent: int) -> None:
-    """When the parent is gone, end politely; if that does not work, at once."""
+    """When the parent has ended, terminate; if that does not work, exit immediately."""
 
     def watch() -> None:
         while os.getppid() == parent:

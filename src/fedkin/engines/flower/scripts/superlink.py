@@ -1,4 +1,4 @@
-"""`flower-superlink` that lets strangers reach nothing but the Fleet API.
+"""`flower-superlink` that exposes only the Fleet API to other machines.
 
 Flower serves three APIs on one port: Fleet (for sites, protected by their keys), Control
 (start and stop runs, register keys: open to anybody) and Runtime (for apps). Only requests
@@ -32,7 +32,7 @@ KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
 
 
 class Gate:
-    """Middleware: who may come in, and with how much."""
+    """Middleware: which requests are let in, and how large they may be."""
 
     def __init__(self, app: App, most: int, keys: frozenset[bytes] | None) -> None:
         self.app, self.most, self.keys = app, most, keys
@@ -47,7 +47,7 @@ class Gate:
         await self.app(scope, receive, send)
 
     def refusal(self, scope: Scope) -> int:
-        """The HTTP status of a refusal; 0: come in."""
+        """The HTTP status of a refusal; 0 lets the request in."""
         headers = dict(scope["headers"])
         if scope["path"].startswith(FLEET):
             if self.keys is not None and headers.get(KEY_HEADER) not in self.keys:

@@ -1,7 +1,7 @@
-"""`flower-supernode` that looks for messages more often than every three seconds.
+"""`flower-supernode` that polls for messages more often than every three seconds.
 
-Run as `python supernode.py PARENT POLL ...` with flower-supernode's own arguments; it looks
-at most every POLL seconds and ends with the process PARENT.
+Run as `python supernode.py PARENT POLL ...` with flower-supernode's own arguments; it polls
+at least every POLL seconds and ends with the process PARENT.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import time
 from functools import partial
 from typing import Any
 
+from backoff import Backoff  # type: ignore[import-not-found]
 from flwr.supernode.cli import flower_supernode
 from parent import end_with  # type: ignore[import-not-found]
-from rest import Rest  # type: ignore[import-not-found]
 
 SHORTEST = 0.02
 
 
-class Brisk:
+class ShorterSleeps:
     """The module `time` for the SuperNode's loop, with shorter sleeps.
 
-    It sleeps for seconds between looks for messages, and for less than one while it waits
-    for the answer to a message it has got.
+    The loop sleeps for seconds between polls for messages, and for less than one while it
+    waits for the answer to a message it has received.
     """
 
     def __init__(self, longest: float) -> None:
-        self.rest = Rest(SHORTEST, longest)
+        self.backoff = Backoff(SHORTEST, longest)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
         if seconds < 1:
-            self.rest.over()
+            self.backoff.over()
             time.sleep(SHORTEST)
         else:
-            self.rest.take()
+            self.backoff.take()
 
 
 def be_brisk(longest: float) -> None:
-    """Shorten the SuperNode's pauses: between looks, and for pieces of a message to come."""
+    """Shorten the SuperNode's pauses: between polls, and while pieces of a message arrive."""
     loop: Any = sys.modules["flwr.supernode.start_client_internal"]
-    loop.time = Brisk(longest)
+    loop.time = ShorterSleeps(longest)
     loop.pull_objects = partial(loop.pull_objects, initial_backoff=SHORTEST, backoff_cap=longest)
 
 

@@ -1,14 +1,14 @@
-"""Pauses between looks for something new."""
+"""Growing pauses between polls."""
 
 from __future__ import annotations
 
 import time
 
 
-class Rest:
+class Backoff:
     """The longer nothing has happened, the longer the pause: a tenth of that time.
 
-    So what does happen is seen soon, and waiting costs little.
+    So an event is noticed soon, and idle polling costs little.
     """
 
     def __init__(self, shortest: float, longest: float) -> None:

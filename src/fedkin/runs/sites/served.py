@@ -11,7 +11,7 @@ from flwr.superlink.grid import HttpGrid
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.engines.flower.engine import Flower
-from fedkin.engines.flower.post import FlowerPost
+from fedkin.engines.flower.transport import FlowerTransport
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.runs.config import RunConfig
@@ -44,7 +44,7 @@ class ServedTrainer(Trainer):
         self.say = say
 
     def _finish(self, folder: RunFolder) -> None:
-        """Every site writes its own model; here remain the tables, and a global model."""
+        """Every site writes its own model; the server keeps the tables and the global model."""
         contender = self.contenders["method"]
         engine = contender.fed.engine
         assert isinstance(engine, Flower)
@@ -61,12 +61,12 @@ class ServedTrainer(Trainer):
             write_tensors(path, named(self.problem.layout, shared))
         if missed:
             self.say(
-                f"not reached at the end, and without their models: {', '.join(missed)}; "
-                f"let them join again and go on with: {RESUME_SERVED} {folder.path}"
+                f"not reached at the end, so their models are not written: {', '.join(missed)}; "
+                f"let them join again and continue with: {RESUME_SERVED} {folder.path}"
             )
 
 
-def conduct(
+def make_trainer(
     grid: HttpGrid,
     folder: RunFolder,
     config: RunConfig,
@@ -74,7 +74,7 @@ def conduct(
     patience: float,
     say: Say,
 ) -> ServedTrainer:
-    """The trainer of this folder's run over the sites that come, ready to run."""
+    """Wait for the sites; return the trainer of this folder's run over them."""
     plan = Plan.read(folder.path)
     plan = replace(plan, starts=plan.starts + 1).write(folder.path)
 
@@ -83,21 +83,21 @@ def conduct(
         folder.log(sentence)
 
     def admit(facts: dict[str, Any]) -> None:
-        plan.admit(facts, {k: c for k, c in post.cards.items() if k != facts.get("name")})
+        plan.admit(facts, {k: c for k, c in transport.known.items() if k != facts.get("name")})
 
     hello = {"experiment": plan.experiment, "setup": plan.setup(config)}
-    post = FlowerPost(grid, hello, admit, plan.terms, HELLO_LIMIT, warn, registered)
+    transport = FlowerTransport(grid, hello, admit, plan.waiting, HELLO_LIMIT, warn, registered)
     again = bool(plan.cards)
-    wanted = plan.terms.enough(len(plan.names)) if again else plan.clients
+    wanted = plan.waiting.enough(len(plan.names)) if again else plan.clients
     say(f"waiting for {wanted} sites")
-    if not post.gather(lambda cards: len(cards) >= wanted, patience):
+    if not transport.gather(lambda known: len(known) >= wanted, patience):
         raise FedkinError(
-            f"only {len(post.cards)} of {wanted} sites joined within {patience:g} seconds"
-            + (f" ({', '.join(sorted(post.cards))})" if post.cards else "")
+            f"only {len(transport.known)} of {wanted} sites joined within {patience:g} seconds"
+            + (f" ({', '.join(sorted(transport.known))})" if transport.known else "")
             + f": wait for them again with `{RESUME_SERVED} {folder.path}`"
         )
     if not again:
-        plan = plan.settled(post.cards).write(folder.path)
+        plan = plan.with_sites(transport.known).write(folder.path)
     say(f"sites: {', '.join(plan.names)}")
     problem = config.make_problem(plan.data(config.data))
     if problem.size != plan.cards[0]["parameters"]:
@@ -105,11 +105,11 @@ def conduct(
             f"the sites' model has {plan.cards[0]['parameters']} parameters, the server's "
             f"{problem.size}; the versions of fedkin differ"
         )
-    post.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
+    transport.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
 
     def engine_for(contender: str) -> Flower:
         return Flower(
-            post, plan.names, plan.experiment, contender, plan.starts, problem.device, warn
+            transport, plan.names, plan.experiment, contender, plan.starts, problem.device, warn
         )
 
     trainer = ServedTrainer(

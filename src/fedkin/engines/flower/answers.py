@@ -1,4 +1,4 @@
-"""Answers as they come from the SuperLink: piece by piece, never more than allowed."""
+"""Answers as they arrive from the SuperLink: in pieces, and never larger than allowed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MOST_PIECES = 10_000
 
 
 @dataclass
-class Parcel:
-    """An answer on its way: Flower announces it before its pieces have arrived."""
+class IncomingAnswer:
+    """An answer that is arriving: Flower announces it before all its pieces are there."""
 
     answers_to: str
     key: str
@@ -39,7 +39,7 @@ class Parcel:
     lost: bool = False
 
     def fetch(self, grid: HttpGrid, limit: int) -> bool:
-        """Get the pieces that are there; True when nothing more is to come."""
+        """Fetch the pieces that are there; True when the answer is complete."""
         if len(self.missing) > MOST_PIECES:
             self.problem = f"it comes in {len(self.missing)} pieces"
         while self.missing and self.problem is None:
@@ -48,7 +48,7 @@ class Parcel:
             )
             found = grid._runtime_client.PullObject(request)
             if not found.object_found:
-                self.problem = "a piece of it is gone"
+                self.problem = "a piece of it is missing"
             elif not found.object_available:
                 return False
             else:
@@ -65,23 +65,23 @@ class Parcel:
         self.pieces.clear()
 
     def content(self) -> RecordDict:
-        """The records of a whole answer."""
+        """The records of a complete answer."""
         if self.problem is not None:
             raise FedkinError(self.problem)
         try:
             message = inflate_object_from_contents(self.key, self.pieces)
-        except Exception as error:  # whatever a site put together, it must not stop the others
+        except Exception as error:  # a malformed answer of one site must not stop the others
             raise FedkinError(f"it cannot be unpacked ({type(error).__name__}: {error})") from None
         if not isinstance(message, FlowerMessage):
-            raise FedkinError("it is no message")
+            raise FedkinError("it is not a message")
         if message.has_error():
-            # a message from the SuperLink to itself: the node is gone, or the time is up
+            # a message from the SuperLink to itself: the node has disconnected or timed out
             self.lost = message.metadata.src_node_id == message.metadata.dst_node_id
             raise FedkinError(f"Flower says '{message.error.reason}'"[:500])
         return message.content
 
     def discard(self, grid: HttpGrid) -> None:
-        """Tell the SuperLink that it need not keep the answer any longer."""
+        """Let the SuperLink delete the answer."""
         grid._runtime_client.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(
                 node=grid.node, run_id=grid.run.run_id, message_object_id=self.key
@@ -99,12 +99,12 @@ def whole_size(pieces: Mapping[str, bytes]) -> int:
                 parts = json.loads(get_object_body(content, Array))["arraychunk_ids"]
                 total += sum(len(pieces[children[part]]) for part in parts)
         except (ValueError, KeyError, IndexError, TypeError):
-            continue  # whoever unpacks it will say what is wrong
+            continue  # unpacking it will report what is wrong
     return total
 
 
-def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[Parcel]:
-    """Answers to the messages sent that have been announced since the last look."""
+def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[IncomingAnswer]:
+    """Answers to the messages sent that have been announced since the last check."""
     if not sent:
         return
     found = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=sent))
@@ -112,4 +112,4 @@ def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[Parcel]:
         about = message.metadata
         if about.reply_to_message_id in sent:
             pieces = [piece.object_id for piece in iterate_object_tree(tree)]
-            yield Parcel(about.reply_to_message_id, about.message_id, pieces)
+            yield IncomingAnswer(about.reply_to_message_id, about.message_id, pieces)
