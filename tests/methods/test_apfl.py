@@ -26,7 +26,10 @@ def by_hand(rounds, steps, lr, alpha, alpha_lr, start):
 
 
 def test_two_rounds_with_a_fixed_mix_by_hand():
-    method, fed = APFL(lr=0.1, local_steps=2, alpha=0.3), federation(quadratic(XS, YS, start=0.5))
+    method, fed = (
+        APFL(lr=0.1, local_steps=2, own_share=0.3),
+        federation(quadratic(XS, YS, start=0.5)),
+    )
     state = run(method, fed, 2)
     x, mixes, _ = by_hand(2, 2, 0.1, 0.3, 0.0, 0.5)
     torch.testing.assert_close(state.x, torch.tensor([x], dtype=torch.float64))
@@ -34,7 +37,7 @@ def test_two_rounds_with_a_fixed_mix_by_hand():
 
 
 def test_three_rounds_with_an_adaptive_mix_by_hand():
-    method = APFL(lr=0.1, local_steps=3, alpha=0.3, alpha_lr=0.2)
+    method = APFL(lr=0.1, local_steps=3, own_share=0.3, alpha_lr=0.2)
     fed = federation(quadratic(XS, YS, start=0.5))
     state = run(method, fed, 3)
     x, mixes, alphas = by_hand(3, 3, 0.1, 0.3, 0.2, 0.5)
@@ -53,7 +56,7 @@ def test_the_adaptive_mix_stays_between_own_and_shared():
 
 
 def test_all_own_is_local_training():
-    method, alone = APFL(lr=0.05, alpha=1.0), Local(lr=0.05)
+    method, alone = APFL(lr=0.05, own_share=1.0), Local(lr=0.05)
     a, b = (federation(least_squares(**SMALL_BATCHES), fraction=0.5) for _ in range(2))
     ours = personal_models(method, a, run(method, a, 6))
     theirs = personal_models(alone, b, run(alone, b, 6))
@@ -61,7 +64,7 @@ def test_all_own_is_local_training():
 
 
 def test_nothing_own_is_fedavg():
-    method, fedavg = APFL(lr=0.05, alpha=0.0), FedAvg(lr=0.05)
+    method, fedavg = APFL(lr=0.05, own_share=0.0), FedAvg(lr=0.05)
     a, b = (federation(least_squares(**SMALL_BATCHES), fraction=0.5) for _ in range(2))
     ours = personal_models(method, a, run(method, a, 6))
     theirs = personal_models(fedavg, b, run(fedavg, b, 6))

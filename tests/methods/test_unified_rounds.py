@@ -13,8 +13,8 @@ from fedkin.core.client import Client
 from fedkin.core.federation import Federation
 from fedkin.errors import FedkinError
 from fedkin.methods import ACD, ASCD, ASVRCD, LSGD, SCD, SVRCD, State
+from fedkin.methods.coordinate import Coordinate
 from fedkin.methods.svrcd import take_estimate, take_snapshot
-from fedkin.methods.unified import Coordinate
 from tests.helpers import federation, personal_models, run
 from tests.methods.unified_truth import Truth, logistic
 
@@ -188,7 +188,7 @@ def test_estimates_are_the_gradient_on_average(cls: type[SVRCD], name: str) -> N
     method, fed = cls(**truth.settings(), mu=0.1, L_w=1.0, L_beta=1.0), federation(many)
     s, p, eta = method.init(fed), 0.5, 0.125
     t = {"eta": eta, "weight": 1 / (4000 * p)} | method.tuning(s, eta, 0.1)
-    hyper = {**t, **method.settings(fed)}
+    hyper = {**t, **method.asked(fed)}
     zero = torch.zeros(sum(truth.sizes), dtype=torch.float64)
 
     def slope(at: Tensor) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ class Truth:
         parts = {"ws2": (f"0:{SHARED}", ""), "residual": (f"0:{SHARED + 1}", f"{SHARED}:9")}
         shared, own = parts.get(self.objective, ("", ""))
         return {
-            "objective": self.objective, "lam": LAM, "relax": RELAX, "alpha": ALPHA,
+            "objective": self.objective, "lam": LAM, "relax": RELAX, "w_share": ALPHA,
             "rescale": self.rescale, "shared_parts": shared, "own_parts": own,
         }  # fmt: skip
 

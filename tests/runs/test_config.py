@@ -107,9 +107,24 @@ def test_flags_can_be_said_and_denied() -> None:
 
 
 def test_an_option_that_could_mean_two_things_must_be_spelled_out() -> None:
-    with pytest.raises(FedkinError, match=r"could mean --options.alpha or --data.alpha"):
-        parse("apfl", ["--alpha", "0.5"])
-    assert parse("apfl", ["--data.alpha", "0.1"]) == {"data": {"alpha": "0.1"}}
+    with pytest.raises(FedkinError, match=r"could mean --options.spread or --data.spread"):
+        parse("ifca", ["--spread", "0.5"])
+    assert parse("ifca", ["--data.spread", "0.1"]) == {"data": {"spread": "0.1"}}
+
+
+@pytest.mark.parametrize("method", list(all_methods()))
+def test_alpha_is_dirichlets_whatever_the_method(method: str) -> None:
+    assert parse(method, ["--alpha", "0.1"]) == {"data": {"alpha": "0.1"}}
+
+
+def test_former_names_are_understood_in_files_and_explained_on_the_command_line() -> None:
+    old = make_config({"method": "lsgd", "options": {"objective": "apfl2", "alpha": 0.3}})
+    assert (old.options["w_share"], old.options["inner_lr"]) == (0.3, 0.3)
+    assert make_config({"method": "apfl", "options": {"alpha": 0.3}}).options == {"own_share": 0.3}
+    with pytest.raises(FedkinError, match="is now w_share, beside w_share"):
+        make_config({"method": "lsgd", "options": {"alpha": 0.3, "w_share": 0.2}})
+    with pytest.raises(FedkinError, match="is now called --w_share or --inner_lr"):
+        parse("lsgd", ["--options.alpha", "0.3"])
 
 
 def test_names_of_other_libraries_are_understood() -> None:

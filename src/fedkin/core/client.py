@@ -221,6 +221,14 @@ class Client:
         biased = any(slot.name.endswith("bias") for slot in self.problem.layout.slots)
         return self.problem.spec.loss.curvature * (largest + biased) + self.problem.l2
 
+    def outputs(self, v: Tensor, x: Tensor) -> Tensor:
+        """Each client's model on its own examples x [B, n, ...]."""
+        return self._outputs(v, x)
+
+    def stretches(self) -> Iterator[tuple[Batch, Tensor]]:
+        """All training examples, a stretch at a time, with a mask: 1 for an example, 0 for none."""
+        return self._sweep(self.problem.train)
+
     def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
         """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
         sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)

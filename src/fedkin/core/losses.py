@@ -21,7 +21,7 @@ class Loss:
     `slope`, where given, is the derivative by the outputs in closed form; otherwise
     autograd finds it. `classes` tells whether targets are class numbers, `binary` that they
     are 0 and 1, told apart by the sign of a single output. `curvature` bounds the second
-    derivative by the outputs, where it is bounded.
+    derivative by the outputs, where it is bounded; `bend` is that derivative by a single output.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Loss:
     slope: PerExample | None = None
     binary: bool = False
     curvature: float = 1.0
+    bend: PerExample | None = None
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The class numbers [k] that outputs [k, c] speak for."""
@@ -92,12 +93,14 @@ LOSSES = {
             slope=lambda outputs, targets: torch.sigmoid(outputs) - targets[:, None],
             binary=True,
             curvature=1 / 4,
+            bend=lambda outputs, targets: torch.sigmoid(outputs) * torch.sigmoid(-outputs),
         ),
         Loss(
             "squared-error",
             _squared_error,
             classes=False,
             slope=lambda outputs, targets: outputs - _as_outputs(outputs, targets),
+            bend=lambda outputs, targets: torch.ones_like(outputs),
         ),
         Loss("hinge", _hinge, classes=True),
     )

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedkin.data import partition as deal
-from fedkin.data.clients import ClientData, Examples
+from fedkin.data.clients import ClientData, Examples, Truth
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
@@ -93,7 +93,17 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         notes=tuple(notes),
         global_test=_tensors(*sets[3]) if pool.test is not None else None,
         preparation=preparation,
+        truth=_truth_of(pool, config, names),
     )
+
+
+def _truth_of(pool: Pool, config: DataConfig, names: tuple[str, ...]) -> Truth | None:
+    """The true models of the clients by name; none where clients or samples were changed."""
+    changed = config.standardise or config.unit_norm or (config.label_groups or 1) > 1
+    if pool.truth is None or changed or config.partition not in (None, "column"):
+        return None
+    place = {name: i for i, name in enumerate(pool.client_names)}
+    return Truth(pool.truth.betas[[place[name] for name in names]], pool.truth.w)
 
 
 def _pooled(pool: Pool) -> Pool:

@@ -57,6 +57,15 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Truth:
+    """The linear models that a generator drew labels from: beta* [M, d] of the clients, and w* [d]
+    that these lie around, where there is one."""
+
+    betas: Tensor
+    w: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class ClientData:
     """Clients with their training, validation (possibly empty) and test examples.
 
@@ -64,7 +73,8 @@ class ClientData:
     client where the generator knows it; `columns` other facts per client (a device's
     capacity, a site's region); `notes` what was noticed while reading, for the user;
     `global_test` the whole official test set where there is one, for judging one global model;
-    `preparation` how raw samples became these inputs, for doing the same with new ones.
+    `preparation` how raw samples became these inputs, for doing the same with new ones;
+    `truth` the models that a generator drew from, for judging how near training comes to them.
     """
 
     train: Examples
@@ -78,6 +88,7 @@ class ClientData:
     notes: tuple[str, ...] = ()
     global_test: tuple[Tensor, Tensor] | None = None
     preparation: Preparation = field(default_factory=Preparation)
+    truth: Truth | None = None
 
     def __post_init__(self) -> None:
         if not self.names:

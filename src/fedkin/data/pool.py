@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkin.data.clients import Truth
 from fedkin.data.partition import Array, Rows
 from fedkin.data.preparation import Column
 from fedkin.errors import FedkinError
@@ -30,7 +31,8 @@ class Pool:
     """Samples `x`, `y`; their clients and an official test set where the source knows them.
 
     `x` of type uint8 is pixels and becomes [0, 1]. `clients` numbers each row's client
-    (`client_names` says which that is), `groups` the planted group of each client.
+    (`client_names` says which that is), `groups` the planted group of each client, `truth` the
+    models that the generator drew from.
     """
 
     x: Array | Encoder
@@ -43,6 +45,7 @@ class Pool:
     test: tuple[Array, Array] | None = None
     test_clients: Rows | None = None
     notes: list[str] = field(default_factory=list)
+    truth: Truth | None = None
 
     @classmethod
     def of_clients(

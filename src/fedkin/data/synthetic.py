@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from fedkin.data.clients import Truth
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
@@ -76,12 +78,12 @@ def unified(config: DataConfig, rng: np.random.Generator) -> Pool:
     """
     n, samples, dim = _sizes(config)
     w = rng.uniform(0.49, 0.51, dim)
-    parts = []
+    parts, betas = [], []
     for mu in rng.normal(0, config.spread or 0.0, n):
-        beta = w + rng.uniform(mu - 0.01, mu + 0.01, dim)
+        betas.append(w + rng.uniform(mu - 0.01, mu + 0.01, dim))
         x = rng.uniform(0.2, 0.5, (samples, dim))
-        parts.append(_pair(x, rng.random(samples) < _sigmoid(x @ beta)))
-    return Pool.of_clients(parts, 2)
+        parts.append(_pair(x, rng.random(samples) < _sigmoid(x @ betas[-1])))
+    return Pool.of_clients(parts, 2, truth=_truth(betas, w))
 
 
 def unified_ws(config: DataConfig, rng: np.random.Generator) -> Pool:
@@ -92,25 +94,25 @@ def unified_ws(config: DataConfig, rng: np.random.Generator) -> Pool:
     n, samples, dim = _sizes(config)
     own = min(5, dim)
     w = rng.normal(0, 1, dim - own)
-    parts = []
+    parts, betas = [], []
     for mu in rng.normal(0, config.spread or 0.0, n):
-        beta = np.concatenate([w, rng.uniform(mu - 0.01, mu + 0.01, own)])
+        betas.append(np.concatenate([w, rng.uniform(mu - 0.01, mu + 0.01, own)]))
         x = rng.uniform(0, 0.1, (samples, dim))
-        parts.append(_pair(x, rng.random(samples) < _sigmoid(x @ beta)))
-    return Pool.of_clients(parts, 2)
+        parts.append(_pair(x, rng.random(samples) < _sigmoid(x @ betas[-1])))
+    return Pool.of_clients(parts, 2, truth=_truth(betas))
 
 
 def linear(config: DataConfig, rng: np.random.Generator) -> Pool:
     """Linear regression: y = w_m.x + noise, w_m = w + spread * N(0, I), x ~ N(0, I)."""
     n, samples, dim = _sizes(config)
     w = rng.normal(0, 1, dim)
-    parts = []
+    parts, betas = [], []
     for _ in range(n):
-        own = w + (config.spread or 0.0) * rng.normal(0, 1, dim)
+        betas.append(w + (config.spread or 0.0) * rng.normal(0, 1, dim))
         x = rng.normal(0, 1, (samples, dim))
-        y = x @ own + config.noise * rng.normal(0, 1, samples)
+        y = x @ betas[-1] + config.noise * rng.normal(0, 1, samples)
         parts.append((x.astype(np.float32), y.astype(np.float32)))
-    return Pool.of_clients(parts, None)
+    return Pool.of_clients(parts, None, truth=_truth(betas, w))
 
 
 def _clients(config: DataConfig) -> int:
@@ -136,6 +138,10 @@ def _deviations(dim: int) -> Array:
 
 def _pair(x: Array, y: Array) -> tuple[Array, Rows]:
     return x.astype(np.float32), y.astype(np.int64)
+
+
+def _truth(betas: list[Array], w: Array | None = None) -> Truth:
+    return Truth(torch.from_numpy(np.stack(betas)), None if w is None else torch.from_numpy(w))
 
 
 def _sigmoid(z: Array) -> Array:

@@ -12,9 +12,9 @@ from torch import Tensor
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
 from fedkin.methods.base import State
+from fedkin.methods.coordinate import Coordinate, drift
 from fedkin.methods.own_objective import OwnObjective
 from fedkin.methods.registry import register
-from fedkin.methods.unified import Coordinate, drift
 
 
 @register("acd")
@@ -43,10 +43,10 @@ class ACD(Coordinate):
         t = {"theta": theta, "pull": nu / theta}
         steps = int(fed.random("coin").geometric(p_w)) - 1
         mean = fed.mean(
-            step_betas_fully, at=fed.sample(), shared={"w": s.w, "z": s.z}, steps=steps, **t,
+            step_betas_fully, shared={"w": s.w, "z": s.z}, steps=steps, **t,
             short=1 / (fed.size * s.L_beta) if s.L_beta else 0.0,
             long=(1 - p_w) / (theta * fed.size * s.L_beta) if s.L_beta else 0.0,
-            **self.settings(fed),
+            **self.asked(fed, fed.sample()),
         )  # fmt: skip
         if not mean.answered:
             return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -25,22 +27,24 @@ class APFL(FedAvg):
     w_i <- w_i - lr*g_i(w_i), v_i <- v_i - lr*a_i*g_i(mix) and, when alpha_lr is not 0
     (adaptive alpha), a_i <- clip(a_i - alpha_lr*<v_i - w_i, g_i(mix)>, 0, 1), all with the
     values before the step; x <- mean_S w_i. The client keeps v_i (at first the initial
-    model) and a_i (at first alpha); its personal model is a_i*v_i + (1-a_i)*x. Lost clients
+    model) and a_i (at first own_share); its personal model is a_i*v_i + (1-a_i)*x. Lost clients
     are left out of the mean and keep both.
     """
 
-    alpha: Share = 0.5
+    former: ClassVar[Mapping[str, tuple[str, ...]]] = {"alpha": ("own_share",)}
+
+    own_share: Annotated[Share, Doc("a_i at first, share of the own model in the mix")] = 0.5
     alpha_lr: NotNegative = 0.0
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
             mixed_steps, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
-            lr=self.lr, alpha=self.alpha, alpha_lr=self.alpha_lr, **self.work,
+            lr=self.lr, alpha=self.own_share, alpha_lr=self.alpha_lr, **self.work,
         )  # fmt: skip
         self.advance(s, mean["dx"], mean.answered)
 
     def personal(self, fed: Federation, s: State) -> Request:
-        return fed.request(mix_with, shared={"x": s.x}, alpha=self.alpha)
+        return fed.request(mix_with, shared={"x": s.x}, alpha=self.own_share)
 
 
 def recall_mix(client: Client, alpha: Any) -> tuple[Tensor, Tensor]:

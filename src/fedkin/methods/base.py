@@ -45,6 +45,8 @@ class Method:
     """
 
     name: ClassVar[str]
+    # names that options had before, and those that they have now
+    former: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # settings that other methods have and that would contradict this one's rule, with the reason
     refuses: ClassVar[Mapping[str, str]] = {**SGD_ONLY, **NO_ONE_MODEL}
 

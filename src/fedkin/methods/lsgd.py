@@ -30,8 +30,8 @@ class LSGD(Unified, LocalWork):
 
     def advance(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
-            step_both, at=fed.sample(), shared={"w": s.w}, lr=self.lr, **self.work,
-            **self.settings(fed),
+            step_both, shared={"w": s.w}, lr=self.lr, **self.work,
+            **self.asked(fed, fed.sample()),
         )  # fmt: skip
         s.w = s.w + mean["dw"]
 

@@ -11,9 +11,9 @@ from typing_extensions import Doc
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
 from fedkin.methods.base import Positive, State
+from fedkin.methods.coordinate import Coordinate, momentum, snapshot_chance, step_sizes
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.registry import register
-from fedkin.methods.unified import Coordinate, momentum, snapshot_chance, step_sizes
 
 
 @register("scd")
@@ -33,8 +33,8 @@ class SCD(Coordinate):
         p_w = self.chance(s, 1)
         t = step_sizes(s, p_w, fed.size, self.eta)
         mean = fed.mean(
-            step_betas, at=fed.sample(), shared={"w": s.w}, lr=t["eta"] * t["weight"],
-            steps=int(fed.random("coin").geometric(p_w)) - 1, **self.settings(fed),
+            step_betas, shared={"w": s.w}, lr=t["eta"] * t["weight"],
+            steps=int(fed.random("coin").geometric(p_w)) - 1, **self.asked(fed, fed.sample()),
         )  # fmt: skip
         s.w = s.w - t["eta"] / p_w * mean["g"]
 
@@ -66,8 +66,8 @@ class ASCD(Coordinate):
         t |= momentum(t["eta"], s.mu, snapshot_chance(fed, p_w), longest=8 * t["eta"] / theta)
         x = s.w + theta * (s.z - s.w)
         mean = fed.mean(
-            step_betas_ahead, at=fed.sample(), shared={"w": x}, theta=theta,
-            steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **self.settings(fed),
+            step_betas_ahead, shared={"w": x}, theta=theta,
+            steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **self.asked(fed, fed.sample()),
         )  # fmt: skip
         if mean.answered:
             s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)

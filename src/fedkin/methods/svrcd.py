@@ -13,10 +13,7 @@ from typing_extensions import Doc
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
 from fedkin.methods.base import Chance, Positive, State
-from fedkin.methods.own_objective import OwnObjective, as_tensors
-from fedkin.methods.registry import register
-from fedkin.methods.scd import move
-from fedkin.methods.unified import (
+from fedkin.methods.coordinate import (
     TH2,
     Coordinate,
     drift,
@@ -25,6 +22,9 @@ from fedkin.methods.unified import (
     step_sizes,
     th1,
 )
+from fedkin.methods.own_objective import OwnObjective, as_tensors
+from fedkin.methods.registry import register
+from fedkin.methods.scd import move
 
 Pair = tuple[Tensor, Tensor]
 
@@ -78,8 +78,8 @@ class SVRCD(Coordinate):
     def step_w(self, fed: Federation, s: State, steps: int, p_w: float, t: dict[str, Any]) -> None:
         """Beta steps, then the estimate of w's gradient and a step along it."""
         mean = fed.mean(
-            take_estimate, at=fed.sample(), shared=self.sent(s), steps=steps, **t,
-            **self.settings(fed),
+            take_estimate, shared=self.sent(s), steps=steps, **t,
+            **self.asked(fed, fed.sample()),
         )  # fmt: skip
         if not mean.answered:
             return
@@ -90,8 +90,8 @@ class SVRCD(Coordinate):
         """Beta steps (none when the snapshot is due), then a new snapshot and its gradient."""
         before = self.follow(s, steps - 1, t)[0] if steps else s.before
         mean = fed.mean(
-            take_snapshot, at=fed.sample(), shared=self.sent(s) | {"before": before}, steps=steps,
-            share=1 / fed.size, corrected=self.corrected, **t, **self.settings(fed),
+            take_snapshot, shared=self.sent(s) | {"before": before}, steps=steps,
+            share=1 / fed.size, corrected=self.corrected, **t, **self.asked(fed, fed.sample()),
         )  # fmt: skip
         if not mean.answered:
             return

@@ -176,6 +176,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
     options, method = plain.get("options"), plain["method"]
     if isinstance(options, Mapping) and isinstance(method, str):
+        options = _present_names(method, options, where)
         plain["method"] = form_for(method, options)
         plain["options"] = _of_form(method, plain["method"], options)
     config: RunConfig = validated(RunConfig, plain, where)
@@ -186,6 +187,18 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if config.model.loss not in (None, *LOSSES):
         raise unknown("loss", config.model.loss, LOSSES)
     return config
+
+
+def _present_names(method: str, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Options under their present names: files of older runs may have others."""
+    former = get_method(method).former
+    found = {name: value for name, value in options.items() if name not in former}
+    for name in former.keys() & options.keys():
+        for now in former[name]:
+            if now in found:
+                raise FedkinError(f"{where} gives {name}, which is now {now}, beside {now}")
+            found[now] = options[name]
+    return found
 
 
 def _of_form(method: str, form: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,10 @@ def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
         name = name.replace("-", "_")
         negated = name.startswith("no_") and name[3:] in known
         name = name[3:] if negated else name
+        old = get_method(method).former.get(name.removeprefix("options."))
+        if name not in known and old:
+            now = " or ".join(f"--{new}" for new in old)
+            raise FedkinError(f"option --{name} of {method} is now called {now}")
         if name not in known:
             refuse_setting(get_method(method), name.removeprefix("options."))
             option = unknown("option", name, known)

@@ -30,6 +30,7 @@ from fedkin.runs.contender import (
     restore_contenders,
     save_contenders,
 )
+from fedkin.runs.estimation import estimation_errors
 from fedkin.runs.evaluation import Scores, score, score_model
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.inputs import keep_inputs
@@ -173,6 +174,7 @@ class Trainer:
             found["global"] = score_model(contender.fed, model)
             if self.settings.train_scores:
                 found["global_train"] = score_model(contender.fed, model, "train")
+        contender.fed.record(**estimation_errors(contender.fed, models, model))
         if "local" in self.contenders:
             alone = self.contenders["local"]
             found["local"] = score(alone.fed, alone.models(number))

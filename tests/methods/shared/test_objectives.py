@@ -39,7 +39,7 @@ def gradients(client: Client, w: Tensor, beta: Tensor, **settings: Any) -> dict[
 def at_clients(truth: Truth, flat: Tensor, **changes: Any) -> dict[str, Tensor]:
     """The library's value, gradients and models of every client at a point."""
     fed = federation(truth.problem)
-    settings = LSGD(**truth.settings()).settings(fed) | changes
+    settings = LSGD(**truth.settings()).asked(fed) | changes
     w, betas = flat[: truth.sizes[0]], flat[truth.sizes[0] :].view(truth.clients, -1)
     return fed.map(gradients, shared={"w": w}, each={"beta": betas}, **settings)
 
@@ -121,7 +121,7 @@ def test_maml_differentiates_through_its_step() -> None:
     truth = Truth(logistic(batch_size=12, reshuffle=True), "traditional")
     fed = federation(truth.problem)
     w = torch.randn(4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    settings = LSGD(objective="maml", alpha=0.4).settings(fed)
+    settings = LSGD(objective="maml", inner_lr=0.4).asked(fed)
     found = fed.map(maml_gradient, shared={"w": w}, **settings)
     for m in range(4):
         at = w.clone().requires_grad_()
@@ -214,14 +214,14 @@ def test_every_optimiser_starts_at_the_initial_model() -> None:
     problem = Problem(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), blobs())
     fed = federation(problem)
     for name in ("traditional", "personal", "mt2", "mx2", "apfl2", "ws2", "maml"):
-        method = LSGD(objective=name, alpha=0.0 if name == "maml" else 0.3)
+        method = LSGD(objective=name, w_share=0.3, inner_lr=0.0)
         models = personal_models(method, fed, method.init(fed))
         torch.testing.assert_close(models, problem.initial.expand_as(models))
 
 
 def test_beta_alone_can_be_judged_where_it_is_a_model() -> None:
     fed = federation(logistic())
-    mixed, alone = (LSGD(objective="apfl2", alpha=0.4, beta_only=b) for b in (False, True))
+    mixed, alone = (LSGD(objective="apfl2", w_share=0.4, beta_only=b) for b in (False, True))
     state = run(alone, fed, 3)
     betas, mixes = personal_models(alone, fed, state), personal_models(mixed, fed, state)
     torch.testing.assert_close(mixes, 0.6 * betas + 0.4 * alone.global_model(state))

@@ -38,7 +38,8 @@ class Settings:
     layout: Layout
     lam: Any = 1.0
     relax: Any = 1.0
-    alpha: Any = 0.1
+    w_share: Any = 0.1
+    inner_lr: Any = 0.1
     scale: Any = 1.0
     shared_parts: str = ""
     own_parts: str = ""
@@ -51,14 +52,15 @@ class Settings:
 class Objective:
     """A rule and what is known of it.
 
-    `rescaled`: its w is w/sqrt(M). `closed`: it is a sum of losses and squares at linear
-    points, so its gradients need no autograd.
+    `about` is the rule as people write it. `rescaled`: its w is w/sqrt(M). `closed`: it is a sum
+    of losses and squares at linear points, so its gradients need no autograd.
     """
 
     name: str
     rule: Rule
     rescaled: bool
     closed: bool
+    about: str = ""
 
     def scale(self, settings: Settings) -> Any:
         """What w is multiplied by before the rule sees it."""
@@ -79,6 +81,13 @@ class Objective:
             return True
         formula = self.formula(settings)
         return formula.uses(block) and formula.place(block) is None
+
+    def tied(self, settings: Settings) -> bool:
+        """Whether own blocks are drawn to the shared one, or there are none: F is then as convex
+        as the clients' losses are together, and not as each of them."""
+        formula = self.formula(settings)
+        drawn = any(set(point.parts) == set(BLOCKS) for _, point in formula.squares)
+        return drawn or not formula.uses("beta")
 
     def starts(self, settings: Settings, initial: Tensor) -> tuple[Tensor, Tensor]:
         """w and beta that make every client's model the initial one; a block not used is empty."""
@@ -103,11 +112,13 @@ class Objective:
 OBJECTIVES: dict[str, Objective] = {}
 
 
-def objective(name: str, rescaled: bool = True, closed: bool = False) -> Callable[[Rule], Rule]:
+def objective(
+    name: str, about: str = "", rescaled: bool = True, closed: bool = False
+) -> Callable[[Rule], Rule]:
     """Make a rule available by name."""
 
     def enter(rule: Rule) -> Rule:
-        OBJECTIVES[name] = Objective(name, rule, rescaled, closed)
+        OBJECTIVES[name] = Objective(name, rule, rescaled, closed, about)
         return rule
 
     return enter
@@ -119,47 +130,54 @@ def get_objective(name: str) -> Objective:
     return OBJECTIVES[name]
 
 
+def in_words() -> str:
+    """Every objective with its formula, a line each."""
+    return "\n".join(f"  {name}: {found.about}" for name, found in OBJECTIVES.items())
+
+
 # the objectives ------------------------------------------------------------------------
 
 
-@objective("traditional", rescaled=False, closed=True)
+@objective("traditional", "f_m(w)", rescaled=False, closed=True)
 def traditional(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """One model for all."""
     return loss(w)
 
 
-@objective("personal", closed=True)
+@objective("personal", "f_m(beta_m)", closed=True)
 def personal(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Everybody alone."""
     return loss(beta)
 
 
-@objective("mt2", closed=True)
+@objective("mt2", "relax*f_m(W) + f_m(beta_m) + lam/2*|beta_m - W|^2", closed=True)
 def multi_task(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Multi-task: own models near a shared one that fits everybody too (Lambda is `relax`)."""
     return s.relax * loss(w) + loss(beta) + s.lam / 2 * square(beta - w)
 
 
-@objective("mx2", closed=True)
+@objective("mx2", "f_m(beta_m) + lam/2*|beta_m - W|^2", closed=True)
 def mixture(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Mixture, the same as Moreau envelopes: own models near their mean."""
     return loss(beta) + s.lam / 2 * square(w - beta)
 
 
-@objective("apfl2", closed=True)
+@objective("apfl2", "relax*f_m(W) + f_m((1 - w_share)*beta_m + w_share*W)", closed=True)
 def adaptive_mix(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """APFL: the client uses a mix of both models."""
-    return s.relax * loss(w) + loss((1 - s.alpha) * beta + s.alpha * w)
+    return s.relax * loss(w) + loss((1 - s.w_share) * beta + s.w_share * w)
 
 
-@objective("ws2", closed=True)
+@objective("ws2", "f_m([W, beta_m]), W the parts that are shared, beta_m the others", closed=True)
 def weight_sharing(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Some parts of the model are shared (default: all but the last layer), the others own."""
     shared = s.place(s.shared_parts or body(s.layout))
     return loss(shared(w) + shared.rest()(beta))
 
 
-@objective("residual", closed=True)
+@objective(
+    "residual", "mean loss of A(W, x) + A'(beta_m, x), two models whose outputs add", closed=True
+)
 def residual(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Outputs of a shared and an own model added, each with its own features or parts.
 
@@ -177,10 +195,10 @@ def residual(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     return loss(shared(w) + own(beta))
 
 
-@objective("maml", rescaled=False)
+@objective("maml", "f_m(w - inner_lr*grad f_m(w))", rescaled=False)
 def maml(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
-    """A shared start from which one gradient step of size alpha leads to the client's model."""
-    return loss(w - s.alpha * loss.grad(w))
+    """A shared start from which one gradient step of size inner_lr leads to the client's model."""
+    return loss(w - s.inner_lr * loss.grad(w))
 
 
 # parts of a model ------------------------------------------------------------------------
