@@ -49,6 +49,13 @@ def test_the_whole_official_test_set_stays_at_hand() -> None:
     assert data.train.x[:, 0, 0, 0].max() < 5000 <= data.test.x[:, 0, 0, 0].min()
 
 
+def test_the_official_test_set_may_be_left_out() -> None:
+    data = built(official_test="leave-out", test_fraction=0.25, partition="iid")
+    whole = built(partition="iid")
+    assert len(data.train.y) + len(data.test.y) == len(whole.train.y)
+    assert data.global_test is None
+
+
 def test_without_official_test_everything_is_pooled_and_split() -> None:
     data = built(official_test=False, test_fraction=0.25, partition="iid")
     assert data.global_test is None

@@ -153,3 +153,22 @@ def test_on_a_ring_client_i_holds_class_i_and_those_after_it() -> None:
     parts = deal.by_classes(LABELS, 13, 3, rng(), ring=True)
     held = [set(LABELS[rows]) for rows in parts]
     assert held == [{i % 10, (i + 1) % 10, (i + 2) % 10} for i in range(13)]
+
+
+def test_sizes_run_from_the_smallest_to_the_largest_asked_for_and_use_all_samples() -> None:
+    labels = np.repeat(np.arange(10), 6000)
+    parts = deal.by_classes(
+        labels, 40, 3, np.random.default_rng(0), ring=True, size_range=(470, 4116)
+    )
+    sizes = np.array([len(rows) for rows in parts])
+    assert sizes.sum() == len(np.unique(np.concatenate(parts))) == 60_000
+    assert abs(sizes.min() - 470) <= 2
+    assert abs(sizes.max() - 4116) <= 2
+    assert [sorted(set(labels[rows])) for rows in parts[:9:4]] == [[0, 1, 2], [4, 5, 6], [0, 8, 9]]
+
+
+@pytest.mark.parametrize("sizes", [(10, 20), (2000, 3000), (300, 200), (1, 60_000)])
+def test_sizes_that_cannot_be_had_are_refused(sizes: tuple[int, int]) -> None:
+    labels = np.repeat(np.arange(10), 6000)
+    with pytest.raises(FedkinError, match="size_range"):
+        deal.by_classes(labels, 40, 3, np.random.default_rng(0), size_range=sizes)

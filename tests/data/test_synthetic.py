@@ -124,3 +124,18 @@ def test_rotated_digits_are_24_clients_in_four_turned_groups_of_about_50_images(
         turned = torch.rot90(plain.train[client][0], client // 6, (2, 3))
         assert torch.equal(data.train[client][0], turned)
         assert torch.equal(data.train[client][1], plain.train[client][1])
+
+
+def test_fedprox_labels_depend_on_a() -> None:
+    """With u_kc ~ N(0, a) the logits of class c have u_kc*(sum of x + 1) in common."""
+    options = {"synthetic_b": 0.0, "samples": 200, "test_fraction": 0.0}
+    small, large = (made("synthetic", synthetic_a=a, **options) for a in (0.0, 1e6))
+    assert torch.equal(small.train.x, large.train.x)
+    assert np.mean([len(small.train[k][1].unique()) for k in range(30)]) > 3
+    for k in range(30):
+        # where u is large next to all else: the class of the largest u, or of the smallest
+        x, y = large.train[k]
+        above = x.double().sum(1) + 1 > 0
+        assert len(y[above].unique()) <= 1
+        assert len(y[~above].unique()) <= 1
+    assert len(large.train.y.unique()) > 5  # each client has classes of its own

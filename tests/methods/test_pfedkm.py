@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from fedkin import train
 from fedkin.core.faults import Faults
 from fedkin.methods import PFedKM, PFedMe
-from tests.helpers import federation, least_squares, personal_models, quadratic, run
+from tests.helpers import federation, further, least_squares, personal_models, quadratic, run
 from tests.methods.truth import ROUNDING, column, planted, planted_digits
 
 # f_i = (v - y_i)^2/2: two pairs of clients far apart
@@ -114,17 +114,68 @@ def test_fewer_uploads_than_groups_join_the_nearest():
 
 
 def test_clients_without_a_group_work_from_the_mean_of_the_groups():
-    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS), fraction=0.75)
+    fed = federation(quadratic(XS, YS), faults=Faults(drop=0.3), seed=2)
+    method = PFedKM(**SOLVER, clusters=2)
     state = run(method, fed, 1)
     (new,) = (state.cluster == -1).nonzero()[:, 0].tolist()
     mean = state.groups.mean().item()
+    assert mean != 0
     assert personal_models(method, fed, state)[new].item() == mean
-    fed.fraction = 1.0
+    fed.faults = Faults()
     fed.begin_round(2)
     method.round(fed, state)
     _, theta = by_hand(mean, mean, YS[new])
     torch.testing.assert_close(personal_models(method, fed, state)[new].item(), theta)
     assert adjusted_rand_score([0, 0, 1, 1], state.cluster) == 1.0
+
+
+def test_everybody_is_asked_once_from_the_initial_model_before_groups_are_found():
+    method, fed = PFedKM(**SOLVER, clusters=2), federation(quadratic(XS, YS), fraction=0.5)
+    state = run(method, fed, 1)
+    assert state.groups.eq(0).all()
+    assert state.cluster.eq(-1).all()
+    further(method, fed, state, 1)
+    ws = [by_hand(0.0, 0.0, y)[0] for y in YS]
+    expected = [sum(pair) / 2 for pair in (ws[:2], ws[:2], ws[2:], ws[2:])]
+    torch.testing.assert_close(state.groups[state.cluster], column(*expected))
+    assert len(state.last) == 0  # what was kept to find groups is needed no more
+
+
+def test_a_group_nobody_of_which_was_asked_stays():
+    problem, truth = planted()  # rounds of three clients rarely see all three groups
+    method, fed = PFedKM(lr=0.05, lam=5.0, clusters=3), federation(problem, fraction=0.2)
+    state, unasked = run(method, fed, 5), 0
+    for _ in range(30):
+        before, cluster = state.groups, state.cluster
+        further(method, fed, state, 1)
+        idle = sorted(set(range(3)) - set(cluster[fed.sample()].tolist()))
+        assert torch.equal(state.groups[idle], before[idle])
+        assert adjusted_rand_score(truth, state.cluster) == 1.0
+        unasked += len(idle)
+    assert unasked > 10
+
+
+@pytest.mark.parametrize("make", [planted, planted_digits])
+@pytest.mark.parametrize("fraction", [0.2, 0.4, 0.6])
+def test_planted_groups_are_found_and_kept_however_few_take_part(make, fraction):
+    problem, truth = make(seed=3)
+    solver = {"lr": 0.05, "lam": 5.0} if make is planted else {"inner_lr": 0.05, "lr": 0.005}
+    fed = federation(problem, fraction=fraction, seed=3)
+    state = run(PFedKM(**solver, clusters=3), fed, 25)
+    assert adjusted_rand_score(truth, state.cluster) == 1.0
+
+
+def test_kmeans_may_start_anew_in_every_round():
+    problem, truth = planted()
+    method, fed = PFedKM(lr=0.05, lam=5.0, clusters=3, anew=True), federation(problem, fraction=0.4)
+    state = run(method, fed, 10)
+    cluster = state.cluster
+    assert adjusted_rand_score(truth, cluster) == 1.0
+    # the group models are the means of everybody's last upload, whoever was asked
+    means = torch.stack([state.last[cluster == k].mean(0) for k in range(3)])
+    torch.testing.assert_close(state.groups, means)
+    further(method, fed, state, 3)
+    assert torch.equal(state.cluster, cluster)  # the numbers stay, too
 
 
 def test_a_cluster_map_is_drawn(tmp_path):

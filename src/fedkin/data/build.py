@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -32,10 +34,10 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     samples, and each client's test samples come from the official ones in the same class
     shares, so that a personal model is judged on its own client's distribution;
     `global_test` keeps the whole (neither turned nor relabelled). Otherwise each client's
-    own samples are split.
+    own samples are split, with the official test samples among them or without.
     """
-    if pool.test is not None and not config.official_test:
-        pool = _pooled(pool)
+    if pool.test is not None and config.official_test is not True:
+        pool = _pooled(pool) if config.official_test is False else replace(pool, test=None)
     notes = list(pool.notes)
     strata = pool.y if pool.num_classes is not None else np.zeros(len(pool.y), dtype=np.int64)
     parts, names, groups = _partition(pool, config, seed, notes)
@@ -151,7 +153,9 @@ def _partition(
             parts = deal.dirichlet(pool.y, n, config.alpha, rng, least)
         case "classes":
             power, ring = config.size_power or 0.0, config.class_order == "ring"
-            parts = deal.by_classes(pool.y, n, config.classes_per_client, rng, power, ring)
+            parts = deal.by_classes(
+                pool.y, n, config.classes_per_client, rng, power, ring, config.size_range
+            )
         case "shards":
             parts = deal.shards(pool.y, n, config.shards_per_client, rng)
         case "powerlaw":

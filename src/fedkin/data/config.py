@@ -103,6 +103,11 @@ class DataConfig(BaseModel):
         description="client sizes fall as rank^-power (partitions powerlaw, default 1, and "
         "classes, default 0: equal)",
     )
+    size_range: tuple[int, int] | None = Field(
+        default=None,
+        description="sizes of the smallest and the largest client (partition classes), as in "
+        "[470, 4116]; those between are such that all samples are dealt",
+    )
     min_per_client: int | None = Field(
         default=None,
         ge=1,
@@ -115,10 +120,11 @@ class DataConfig(BaseModel):
     test_per_client: int | None = Field(
         default=None, ge=1, description="at most this many test samples per client"
     )
-    official_test: bool = Field(
+    official_test: bool | Literal["leave-out"] = Field(
         default=True,
         description="deal the set's official test samples in each client's class shares; "
-        "false: pool them with the others and split every client's own by test_fraction",
+        "false: pool them with the others and split every client's own by test_fraction; "
+        "leave-out: split the training samples alone",
     )
     test_fraction: float | None = Field(
         default=None,

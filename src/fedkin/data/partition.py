@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from fedkin.errors import FedkinError
 
@@ -53,13 +54,14 @@ def by_classes(
     rng: np.random.Generator,
     size_power: float = 0.0,
     ring: bool = False,
+    size_range: tuple[int, int] | None = None,
 ) -> list[Rows]:
     """Each client holds `classes_per_client` classes; each class is held about equally often.
 
     Which ones is drawn at random; on a `ring` client i holds class i and those after it, the
     first following the last, so that neighbours share all but one. A class is divided equally
     among its holders, or, with `size_power` p > 0, in proportion to rank^-p for a random ranking
-    of the clients.
+    of the clients; with `size_range` such that the clients have the sizes of `sizes_within`.
     """
     classes, sizes = np.unique(labels, return_counts=True)
     if classes_per_client > len(classes):
@@ -77,6 +79,9 @@ def by_classes(
         holds[client, order] = True
         times_held[order] += 1
     weights = holds * _power_weights(num_clients, size_power, rng)[:, None]
+    if size_range is not None:
+        wanted = rng.permutation(sizes_within(size_range, num_clients, len(labels)))
+        weights = _with_sums(holds.astype(np.float64), wanted, sizes)
     counts = np.zeros(holds.shape, dtype=np.int64)
     for c, size in enumerate(sizes):
         if holds[:, c].any():
@@ -144,6 +149,37 @@ def _dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Floats:
 def _power_weights(num_clients: int, power: float, rng: np.random.Generator) -> Floats:
     weights: Floats = rng.permutation(np.arange(1, num_clients + 1)) ** -float(power)
     return weights
+
+
+def sizes_within(size_range: tuple[int, int], num_clients: int, total: int) -> Floats:
+    """Falling sizes low + (high - low)*t^q, t from 1 to 0, with q such that they sum to total."""
+    low, high = size_range
+    t = np.linspace(1, 0, num_clients)
+
+    def excess(q: float) -> float:
+        return float((low + (high - low) * t**q).sum() - total)
+
+    if not 0 < low <= high or excess(0.01) < 0 or excess(100.0) > 0:
+        raise FedkinError(
+            f"size_range is {low} to {high}: {num_clients} clients of such sizes cannot share "
+            f"{total} samples, {total // num_clients} each on average"
+        )
+    sizes: Floats = low + (high - low) * t ** brentq(excess, 0.01, 100.0)
+    return sizes
+
+
+def _with_sums(weights: Floats, rows: Floats, columns: Rows) -> Floats:
+    """Weights made to sum to these numbers along rows and columns, by scaling them in turn."""
+    for _ in range(1000):
+        weights = weights * (columns / weights.sum(0))
+        found = weights.sum(1)
+        if np.abs(found - rows).max() < 0.1:
+            return weights
+        weights = weights * (rows / found)[:, None]
+    raise FedkinError(
+        "clients of the sizes of size_range cannot be dealt these classes: the largest would need "
+        "more than there is of theirs; narrow size_range, or raise classes_per_client"
+    )
 
 
 def _lift(counts: Rows, least: int) -> None:

@@ -53,13 +53,15 @@ def _fedprox(config: DataConfig, rng: np.random.Generator, centre: Array) -> Poo
     """W_k, b_k ~ N(u_k, 1), u_k ~ N(0, a); x ~ N(v_k, S), v_k ~ N(B_k, 1), B_k ~ N(centre_k, b).
 
     S_jj = j^-1.2; y = argmax(W_k x + b_k) of ten classes. As in the authors' program a and b
-    are deviations and sizes are lognormal(4, 2) + 50 unless `samples` fixes them.
+    are deviations and sizes are lognormal(4, 2) + 50 unless `samples` fixes them. u_k has a number
+    for every class. The program has one for all classes, which adds the same to all ten logits
+    of a sample: its labels do not depend on a at all.
     """
     n, dim, classes = _clients(config), _dim(config), 10
     sizes = rng.lognormal(4, 2, n).astype(np.int64) + 50
     if config.samples is not None:
         sizes[:] = config.samples
-    u = rng.normal(0, config.synthetic_a, n)
+    u = rng.normal(0, config.synthetic_a, (n, classes))
     shift = rng.normal(centre, config.synthetic_b)
     parts = []
     for k in range(n):
