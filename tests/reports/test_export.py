@@ -74,7 +74,7 @@ def test_new_data_are_made_ready_just_as_training_data_were(run: StoredRun, tabl
 
 
 def test_predictions_are_those_of_the_clients_own_model(run: StoredRun, table: Path) -> None:
-    found = predict(run, "north", table)
+    found = predict(run, run.personal.number("north"), table)
     with torch.no_grad():
         x = torch.from_numpy(read_samples(run.inputs, table))
         shares = run.personal["north"](x).softmax(1)
@@ -108,14 +108,14 @@ def test_data_that_do_not_fit_are_refused(
 ) -> None:
     (tmp_path / "new.csv").write_text(text)
     with pytest.raises(FedkinError, match=sentence):
-        predict(run, "0", tmp_path / "new.csv")
+        predict(run, 0, tmp_path / "new.csv")
 
 
 def test_exported_files_compute_what_the_model_does(run: StoredRun, tmp_path: Path) -> None:
     module = run.personal["south"].eval()
     x = torch.randn(5, 5)
     expected = module(x).detach()
-    path = export(run, "south", str(tmp_path / "model.safetensors"))
+    path = export(run, run.personal.number("south"), str(tmp_path / "model.safetensors"))
     with safe_open(path, framework="pt") as file:
         named = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about = json.loads(file.metadata()["inputs"])
@@ -123,9 +123,10 @@ def test_exported_files_compute_what_the_model_does(run: StoredRun, tmp_path: Pa
     other.load_state_dict(named)
     torch.testing.assert_close(other(x).detach(), expected)
     assert about["class_names"] == ["ill", "well"]
-    program = torch.export.load(export(run, "south", str(tmp_path / "model.pt2")))
+    south = run.personal.number("south")
+    program = torch.export.load(export(run, south, str(tmp_path / "model.pt2")))
     torch.testing.assert_close(program.module()(x).detach(), expected)
-    path = export(run, "south", str(tmp_path / "model.onnx"))
+    path = export(run, run.personal.number("south"), str(tmp_path / "model.onnx"))
     onnx.checker.check_model(str(path))
     (found,) = ReferenceEvaluator(str(path)).run(None, {"inputs": x.numpy()})
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
@@ -136,18 +137,18 @@ def test_onnx_without_its_extra_is_one_sentence(
 ) -> None:
     monkeypatch.setattr("fedkin.reports.export.find_spec", lambda _: None)
     with pytest.raises(FedkinError, match=r"fedkin\[onnx\]"):
-        export(run, "0", str(tmp_path / "model.onnx"))
+        export(run, 0, str(tmp_path / "model.onnx"))
 
 
 def test_mistakes_are_answered_with_the_nearest(run: StoredRun, tmp_path: Path) -> None:
     with pytest.raises(FedkinError, match="did you mean 'onnx'"):
-        export(run, "0", str(tmp_path / "model.onx"))
-    with pytest.raises(FedkinError, match="did you mean 'north'"):
-        export(run, "nort", str(tmp_path / "model.pt2"))
-    with pytest.raises(FedkinError, match="clients are 0 to 2"):
-        export(run, "3", str(tmp_path / "model.pt2"))
+        export(run, 0, str(tmp_path / "model.onx"))
+    with pytest.raises(FedkinError, match="nearest name is 'north'"):
+        run.personal["nort"]
+    with pytest.raises(FedkinError, match="places are 0 to 2"):
+        export(run, 3, str(tmp_path / "model.pt2"))
     with pytest.raises(FedkinError, match="there is no folder"):
-        export(run, "0", str(tmp_path / "nowhere" / "model.pt2"))
+        export(run, 0, str(tmp_path / "nowhere" / "model.pt2"))
     with pytest.raises(FedkinError, match="not a run folder"):
         open_run(tmp_path)
 
@@ -215,10 +216,10 @@ def test_numbers_are_predicted_for_regression_from_plain_columns(tmp_path: Path)
     (tmp_path / "bare.csv").write_text("0.5,-1.0\n2,3\n")
     np.savez(tmp_path / "x.npz", x=x.numpy())
     for name in ("named.csv", "bare.csv", "x.npz"):
-        assert predict(stored, "1", tmp_path / name)["prediction"].tolist() == expected
+        assert predict(stored, 1, tmp_path / name)["prediction"].tolist() == expected
     (tmp_path / "wide.csv").write_text("1,2,3\n")
     with pytest.raises(FedkinError, match="samples of 3 numbers"):
-        predict(stored, "1", tmp_path / "wide.csv")
+        predict(stored, 1, tmp_path / "wide.csv")
 
 
 def test_a_run_that_is_not_finished_has_no_models_yet(tmp_path: Path) -> None:

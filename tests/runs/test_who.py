@@ -24,18 +24,11 @@ def mixed_groups(clients=12, groups=3, seed=0):
 
 
 def test_the_table_lists_helpers_heaviest_first_and_nobody_without_weight():
-    table = who_helps(ALPHA, NAMES, "north")
+    table = who_helps(ALPHA, NAMES, 0)
     assert table["client"].tolist() == ["north", "7"]
     assert table["weight"].tolist() == [0.6, 0.4]
     assert who_helps(ALPHA, NAMES, 1)["client"].tolist() == ["south"]
-    assert who_helps(ALPHA, NAMES, "7")["client"].tolist() == ["7", "north", "south"]
-
-
-def test_unknown_clients_are_answered_with_the_nearest_name():
-    with pytest.raises(FedkinError, match="did you mean 'north'"):
-        who_helps(ALPHA, NAMES, "nroth")
-    with pytest.raises(FedkinError, match="clients are 0 to 2"):
-        who_helps(ALPHA, NAMES, 9)
+    assert who_helps(ALPHA, NAMES, 2)["client"].tolist() == ["7", "north", "south"]
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -84,3 +77,16 @@ def test_the_command_tells_the_rates_of_those_who_help(tmp_path, fedkin):
     rows = [[word for word in line.split() if word.isascii()] for line in said.splitlines()]
     assert ["north", "60.0%", "1"] in rows
     assert ["7", "40.0%", "0.25"] in rows
+
+
+def test_an_unknown_client_is_refused_and_never_another_one(tmp_path, fedkin):
+    names = [str(i) for i in range(1, 62) if i != 54]
+    write_mixing(tmp_path, torch.eye(60, dtype=torch.float64), names)
+    said = fedkin("who", tmp_path, "--client", "54")
+    assert said.code == 2
+    assert "no client '54'" in said.err
+    assert "'53' and '55'" in said.err
+    assert "client 55 learns from" in fedkin("who", tmp_path, "--client", "55").out
+    assert "client 55 learns from" in fedkin("who", tmp_path, "--client-number", "53").out
+    assert fedkin("who", tmp_path, "--client-number", "60").code == 2
+    assert fedkin("who", tmp_path).code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,13 @@ import typer
 
 from fedkin.command.screen import console, plain_table, say
 from fedkin.errors import FedkinError
+from fedkin.runs.names import client_at, client_position
 from fedkin.tensors import write_text
 
 Runs = Annotated[list[Path], typer.Argument(help="run folders, or folders that hold some")]
 RunPath = Annotated[Path, typer.Argument(help="a run folder")]
-Client = Annotated[str, typer.Option(help="a client's name or number")]
+Client = Annotated[str | None, typer.Option(help="a client's name")]
+Place = Annotated[int | None, typer.Option(help="or the client's place among all, from 0")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -67,8 +70,9 @@ def report(
 
 def export(
     run: RunPath,
-    client: Client,
     to: Annotated[str, typer.Option(help="model.safetensors, model.pt2 or model.onnx")],
+    client: Client = None,
+    client_number: Place = None,
 ) -> None:
     """Write a client's personal model to a file for other programs.
 
@@ -80,13 +84,16 @@ def export(
     from fedkin.reports.export import export as write
     from fedkin.runs.stored import open_run
 
-    say(f"model of client {client}: {write(open_run(run), client, to)}")
+    stored = open_run(run)
+    place = chosen(stored.inputs.clients, client, client_number)
+    say(f"model of client {stored.inputs.clients[place]}: {write(stored, place, to)}")
 
 
 def predict(
     run: RunPath,
     data: Annotated[Path, typer.Argument(help="new samples: a .csv, .parquet or .npz file")],
-    client: Client,
+    client: Client = None,
+    client_number: Place = None,
     out: Annotated[Path | None, typer.Option(help="csv file (default: the screen)")] = None,
 ) -> None:
     """Predict with a client's personal model, one row per sample of DATA.
@@ -99,7 +106,9 @@ def predict(
     from fedkin.reports.export import predict as look
     from fedkin.runs.stored import open_run
 
-    text = look(open_run(run), client, data).to_csv(index_label="row")
+    stored = open_run(run)
+    place = chosen(stored.inputs.clients, client, client_number)
+    text = look(stored, place, data).to_csv(index_label="row")
     if out is None:
         sys.stdout.write(text)
     else:
@@ -107,7 +116,7 @@ def predict(
         say(f"predictions: {out}")
 
 
-def who(run: RunPath, client: Client) -> None:
+def who(run: RunPath, client: Client = None, client_number: Place = None) -> None:
     """Show which clients a client learns from, and with which weights, largest first.
 
     Only methods that learn these weights, such as perm, have them. For a run with rates the
@@ -118,10 +127,18 @@ def who(run: RunPath, client: Client) -> None:
     from fedkin.runs.who import read_mixing, read_rates, who_helps
 
     alpha, names = read_mixing(run)
-    table, rates = who_helps(alpha, names, client), read_rates(run)
-    titles = [f"client {client} learns from", "weight", *(["rate"] if rates else [])]
+    place = chosen(names, client, client_number)
+    table, rates = who_helps(alpha, names, place), read_rates(run)
+    titles = [f"client {names[place]} learns from", "weight", *(["rate"] if rates else [])]
     rows = [
         [str(row.client), f"{row.weight:.1%}", *([f"{rates[str(row.client)]:g}"] if rates else [])]
         for row in table.itertuples()
     ]
     console.print(plain_table(titles, rows, numbers_from=1))
+
+
+def chosen(names: Sequence[str], client: str | None, number: int | None) -> int:
+    """The place of the client that the options name."""
+    if (client is None) == (number is None):
+        raise FedkinError("name one client: --client NAME, or --client-number PLACE")
+    return client_position(names, client) if client is not None else client_at(names, number or 0)

@@ -29,20 +29,19 @@ from fedkin.tensors import write_tensors
 EXAMPLES = 2
 
 
-def export(run: StoredRun, client: str, to: str) -> Path:
-    """Write a client's model to a file whose ending says how; gives the file.
+def export(run: StoredRun, client: int, to: str) -> Path:
+    """Write the model of the client at a place to a file whose ending says how; gives the file.
 
     `.safetensors`: the parameters by name. `.pt2`: the whole model by torch.export, for any
     batch size. `.onnx`: the same for other runtimes.
     """
-    number = run.personal.number(client)
-    path = Path(to if Path(to).suffix else f"client-{number}.{to}")
+    path = Path(to if Path(to).suffix else f"client-{client}.{to}")
     kind = path.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
     if not path.parent.is_dir():
         raise FedkinError(f"there is no folder {path.parent} to write {path.name} to")
-    module = run.personal[number].eval()
+    module = run.personal.at(client).eval()
     FORMATS[kind](module, run.inputs, path)
     return path
 
@@ -97,15 +96,15 @@ def _example(inputs: Inputs) -> Tensor:
 # predictions ----------------------------------------------------------------------------
 
 
-def predict(run: StoredRun, client: str, path: Path) -> pd.DataFrame:
-    """What a client's model says about the samples of a file, one row each.
+def predict(run: StoredRun, client: int, path: Path) -> pd.DataFrame:
+    """What the model of the client at a place says about the samples of a file, one row each.
 
     The samples are raw, as they were before training; they are made ready just as the
     training data were.
     """
     inputs = run.inputs
     samples = torch.from_numpy(read_samples(inputs, path)).to(getattr(torch, inputs.dtype))
-    module = run.personal[client].eval()
+    module = run.personal.at(client).eval()
     with torch.no_grad():
         outputs = torch.cat([module(part) for part in samples.split(1024)])
     if inputs.num_classes is None:

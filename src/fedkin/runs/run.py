@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import pandas as pd
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
-from fedkin.errors import FedkinError, unknown
 from fedkin.runs.contender import Contender
 from fedkin.runs.folder import RunFolder, read_table
+from fedkin.runs.names import client_at, client_number
 
 
 class Trained(Protocol):
@@ -28,35 +28,31 @@ class Trained(Protocol):
     clients: list[dict[str, list[Any]]]
 
 
-def client_number(names: Sequence[str], client: int | str) -> int:
-    """A client's place among all clients, from its number or its name.
-
-    Digits as text, as on a command line, are a name if there is such a name.
-    """
-    if isinstance(client, str) and client in names:
-        return names.index(client)
-    if isinstance(client, str) and not client.isdigit():
-        raise unknown("client", client, names)
-    if not 0 <= int(client) < len(names):
-        raise FedkinError(f"there is no client {client}: clients are 0 to {len(names) - 1}")
-    return int(client)
-
-
 class PersonalModels(Mapping[int | str, nn.Module]):
-    """`models[17]` or `models["clinic-a"]`: that client's model, a plain module."""
+    """`models["clinic-a"]` or `models[17]`: that client's model, a plain module.
+
+    Text is a client's name. A number is the client of that name if there is one; a place,
+    from 0, if no name is a number; otherwise refused. `at(17)` is always a place. The keys are
+    the names. The module takes inputs that are made ready as the training data were; numbers
+    it predicts are in the scale it was trained in (`fedkin predict` undoes both).
+    """
 
     def __init__(self, problem: Problem, models: Mapping[int, tuple[Problem, Tensor]]) -> None:
         self.problem, self.models = problem, models
 
     def __getitem__(self, client: int | str) -> nn.Module:
-        own_size, vector = self.models[self.number(client)]
+        return self.at(self.number(client))
+
+    def at(self, place: int) -> nn.Module:
+        """The model of the client at this place, from 0."""
+        own_size, vector = self.models[client_at(self.problem.data.names, place)]
         return own_size.module(vector)
 
     def number(self, client: int | str) -> int:
         return client_number(self.problem.data.names, client)
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.models)))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.problem.data.names)
 
     def __len__(self) -> int:
         return len(self.models)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
-from fedkin.runs.run import client_number
 
 TABLE, PICTURE = "mixing.csv", "who_helps_whom.png"
 
@@ -22,9 +21,9 @@ TABLE, PICTURE = "mixing.csv", "who_helps_whom.png"
 MOST_NAMES, MOST_ARRANGED = 60, 300
 
 
-def who_helps(alpha: Tensor, names: Sequence[str], client: int | str) -> pd.DataFrame:
-    """The clients that one client learns from (`client`) and their weights, largest first."""
-    own = alpha[client_number(names, client)]
+def who_helps(alpha: Tensor, names: Sequence[str], client: int) -> pd.DataFrame:
+    """The clients that the one at a place learns from, and their weights, largest first."""
+    own = alpha[client]
     order = own.argsort(descending=True, stable=True)
     order = order[own[order] > 0]
     weights = own[order].numpy(force=True)
