@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench docs clean
+.PHONY: run test bench docs wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/fedkin compare local fedavg perm --data rotated-digits --lr 0.1
@@ -19,6 +19,10 @@ bench: $(VENV)/.installed
 # the site, in docs/_build/html; it runs the examples
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# what strangers install: a wheel in an environment of its own
+wheel: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,7 @@
 """The rooms of the house: what each module may import."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,11 @@ def test_a_newcomer_sees_few_things() -> None:
     folders = [path for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert len(folders) <= 9
     assert len(list(SOURCE.glob("*.py"))) <= 6
+
+
+def test_contributors_read_the_same_order() -> None:
+    """The table in CONTRIBUTING.md, whose lowest row is the ground floor."""
+    text = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| \d+ \| (.+?) \|", text, flags=re.MULTILINE)
+    told = [set(re.findall(r"`(\w+)", row)) for row in reversed(rows)]
+    assert told == [set(floor) for floor in FLOORS if "" not in floor]
