@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from fedkin.command.template import meaning
 from fedkin.methods.base import Method
 from fedkin.methods.registry import all_methods
 from fedkin.papers.index import PAPERS
+from fedkin.papers.presentation import markdown_table
+from fedkin.papers.results import Result, read_results
 from fedkin.runs.validation import options_model
 
 # what a note must have, in the order in which a page shows it
@@ -24,6 +27,7 @@ SECTIONS = (
 )  # fmt: skip
 # a note may add or change symbols with lines such as `lam: \lambda` under this heading
 SYMBOLS = "Symbols"
+MOST_ROWS = 12
 # settings that have the same symbol in most methods
 COMMON = {
     "lr": r"\eta", "local_steps": "K", "lam": r"\lambda", "mu": r"\mu", "rho": r"\rho",
@@ -44,9 +48,10 @@ $i$'s samples and $K$ the number of local steps. An arrow means "becomes".
 
 def write(folder: Path) -> None:
     """Write a page per method and the page that lists them."""
-    methods = all_methods()
+    methods, results = all_methods(), read_results(folder.parent / "reproduction")
+    folder.mkdir(exist_ok=True)
     for name, cls in methods.items():
-        _save(folder / f"{name}.md", page(name, cls, note(folder / "notes", name)))
+        _save(folder / f"{name}.md", page(name, cls, note(folder / "notes", name), results))
     rows = [f"| [{name}]({name}.md) | {_first_line(cls)} |" for name, cls in methods.items()]
     table = ["| name | what it is |", "|---|---|", *rows]
     toc = ["```{toctree}", ":hidden:", "", *methods, "```"]
@@ -61,7 +66,9 @@ def note(folder: Path, name: str) -> dict[str, str]:
     return {head.strip(): body.strip() for head, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def page(name: str, cls: type[Method], told: dict[str, str]) -> str:
+def page(
+    name: str, cls: type[Method], told: dict[str, str], results: Sequence[Result] = ()
+) -> str:
     """A method's whole page."""
     lines = [f"# {name}", "", _first_line(cls), "", "```", f"fedkin run {name}", "```", ""]
     for heading in SECTIONS:
@@ -69,7 +76,7 @@ def page(name: str, cls: type[Method], told: dict[str, str]) -> str:
             lines += ["## Settings", "", *_settings(cls, symbols(told)), ""]
         if heading in told:
             lines += [f"## {heading}", "", told[heading], ""]
-    lines += ["## Results", "", *_results(name), ""]
+    lines += ["## Results", "", *_results(name, results), ""]
     box = inspect.cleandoc(cls.__doc__ or "")
     lines += ["## In the code", "", f"`{cls.__module__}.{cls.__name__}` says:", ""]
     lines += ["```text", box, "```", ""]
@@ -101,19 +108,35 @@ def _settings(cls: type[Method], known: dict[str, str]) -> list[str]:
     return rows
 
 
-def _results(name: str) -> list[str]:
-    """Where the reproductions have numbers of this method."""
-    found = []
-    for paper, items in PAPERS.items():
-        used = [
-            item
-            for item in items
-            if any(line.method == name for panel in item.panels for line in panel.lines)
-        ]
-        if used:
-            links = ", ".join(item.name for item in used)
-            found.append(f"- [{paper}](../reproduction.md): {links}")
-    return found or ["No paper that is reproduced here runs it."]
+def _results(name: str, results: Sequence[Result]) -> list[str]:
+    """What the reproductions found with this method: one line for every panel, linked."""
+    rows = []
+    for result in _largest(results):
+        item = next(item for item in PAPERS[result.paper] if item.name == result.item)
+        labels = {line.label for panel in item.panels for line in panel.lines
+                  if line.method == name}  # fmt: skip
+        for row in result.rows:
+            if row["line"] in labels:
+                measures = [key for key in row if key not in ("line", "panel")]
+                ours = next(key for key in measures if not key.startswith("paper: "))
+                place = f"[{result.paper}, {result.item}](../reproduction/{result.paper}.md)"
+                rows.append({
+                    "where": place, "scale": result.scale, "line": row["line"],
+                    "data": row.get("panel", result.title), "what": ours, "ours": row[ours],
+                    "paper": row.get(f"paper: {ours}", "—"),
+                })  # fmt: skip
+    if not rows:
+        return ["No paper that is reproduced here runs it."]
+    told = ["Mean over seeds, ± half of the 95 % interval."]
+    if len(rows) > MOST_ROWS:
+        told[0] += f" These are the first {MOST_ROWS} of {len(rows)} lines; the links lead to all."
+    return [*told, "", *markdown_table(rows[:MOST_ROWS])]
+
+
+def _largest(results: Sequence[Result]) -> list[Result]:
+    """Of every item the results at the largest scale."""
+    papers = {result.key[:2] for result in results if result.scale == "paper"}
+    return [r for r in results if r.scale == "paper" or r.key[:2] not in papers]
 
 
 def _save(path: Path, text: str) -> None:

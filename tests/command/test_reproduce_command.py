@@ -45,11 +45,11 @@ def test_an_item_of_several_numbers_is_found_by_each(fedkin):
 
 def test_all_items_are_run_and_written(fedkin, tmp_path, monkeypatch):
     monkeypatch.setattr("fedkin.papers.collection.PAPERS", index.PAPERS)
-    code, _, _ = fedkin("--all", "--seeds", "2", "--write", "page.md")
+    code, _, _ = fedkin("--all", "--seeds", "2", "--write", "pages")
     assert code == 0
-    text = (tmp_path / "page.md").read_text()
-    assert "toy, table 7" in text
-    assert "toy, figure 1-3" in text
+    text = (tmp_path / "pages" / "toy.md").read_text()
+    assert "## Table 7" in text
+    assert "## Figure 1-3" in text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from fedkin.errors import FedkinError
 from fedkin.papers import collection
 from fedkin.papers.claims import Verdict, above
 from fedkin.papers.figures import Against, Maps
@@ -146,59 +147,93 @@ def test_maps_are_drawn_of_lines_that_have_them(tmp_path):
     }
 
 
-def test_the_page_of_all_items_is_made_from_what_was_run(tmp_path, monkeypatch):
+def written(folder, runs):
+    """The pages' texts by name, after they were written."""
+    count = len(collection.write_pages(folder, runs))
+    return count, {path.name: path.read_text() for path in sorted(folder.glob("*.md"))}
+
+
+def test_pages_are_made_from_what_was_run(tmp_path, monkeypatch):
     first, second = item(), item(WRITERS, number="8")
     monkeypatch.setattr(collection, "PAPERS", {"paper": (first, second)})
     _, outcome = go(first, tmp_path / "runs")
     present(outcome)
-    page = tmp_path / "docs" / "reproduction.md"
-    page.parent.mkdir()
-    assert len(collection.write_page(page, tmp_path / "runs")) == 1
-    text = page.read_text()
-    assert "| paper, table 7 " in text
-    told = sum(line.startswith("- **") for line in text.splitlines())
-    (in_all,) = (line for line in text.splitlines() if line.startswith("Claims in all"))
-    assert sum(map(int, re.findall(r": (\d+)", in_all))) == told > 0
-    assert "- paper, table 8: the writers are needed" in text
-    shown = sorted((page.parent / "reproduction").iterdir())
-    assert [f"(reproduction/{path.name})" in text for path in shown] == [True, True]
+    folder = tmp_path / "docs" / "reproduction"
+    count, texts = written(folder, tmp_path / "runs")
+    assert count == 1
+    assert set(texts) == {"index.md", "paper.md"}
+    page = texts["paper.md"]
+    # the table of verdicts comes first, and its links lead to headings
+    assert page.index("| where") < page.index("## Table 7: accuracy")
+    assert "[table 7](#table-7-accuracy)" in page
+    (counts,) = re.findall(r"Of 1 claims: (\d) holds, (\d) does not hold, (\d) cannot tell", page)
+    (verdict,) = pd.read_csv(outcome.folder / "claims.csv")["verdict"]
+    assert dict(zip(map(str, Verdict), counts, strict=True))[verdict] == "1"
+    assert "{} hold, {} do not, and for {} the seeds".format(*counts) in texts["index.md"]
+    assert "- table 8: the writers are needed" in page
+    shown = sorted((folder / "figures").iterdir())
+    assert [f"(figures/{path.name})" in page for path in shown] == [True, True]
     facts = json.loads((outcome.folder / "facts.json").read_text())
     assert facts["digits"]["seeds"] == 2
 
 
-def test_the_page_keeps_what_it_told_of_items_that_are_not_run_here(tmp_path, monkeypatch):
+def test_the_summary_says_in_a_sentence_why_a_claim_does_not_hold(tmp_path, monkeypatch):
+    wrong = replace(WRONG, discussion="It is e.g. too small. Much more could be said.\nAnd more.")
+    ours = replace(wrong, text="Not in the paper: pFedKM is better.")
+    what = item(claims=(wrong, ours))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (what,)})
+    monkeypatch.setattr(collection, "outcomes", lambda out: [made(what, folder=tmp_path)])
+    _, texts = written(tmp_path / "pages", tmp_path)
+    assert "pFedKM is better. *It is e.g. too small.*" in texts["index.md"]
+    assert "1 more that do not hold are claims we added" in texts["index.md"]
+    assert texts["paper.md"].count("Much more could be said.") == 1
+    assert texts["paper.md"].count("<details>") == texts["paper.md"].count("</details>") > 2
+    # what a recipe says later replaces what was said then
+    later = item(claims=(replace(wrong, discussion="It is noisy."), ours))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (later,)})
+    monkeypatch.setattr(collection, "outcomes", lambda out: [])
+    _, texts = written(tmp_path / "pages", tmp_path)
+    assert "*It is noisy.*" in texts["index.md"]
+
+
+def test_pages_keep_items_that_are_not_run_here(tmp_path, monkeypatch):
     first, second = item(), item(number="8")
     monkeypatch.setattr(collection, "PAPERS", {"paper": (first, second)})
-    page = tmp_path / "reproduction.md"
+    folder = tmp_path / "pages"
     for what, runs in ((first, "here"), (second, "elsewhere")):
         _, outcome = go(what, tmp_path / runs)
         present(outcome)
-        assert len(collection.write_page(page, tmp_path / runs)) == 1
-    text = page.read_text()
-    assert text.count("| paper, table ") == 2
-    assert text.index("## paper, table 7") < text.index("## paper, table 8")
-    shown = sorted((tmp_path / "reproduction").iterdir())
+        count, texts = written(folder, tmp_path / runs)
+        assert count == 1
+    page = texts["paper.md"]
+    assert page.index("## Table 7") < page.index("## Table 8")
+    shown = sorted((folder / "figures").iterdir())
     assert len(shown) == 4
-    assert all(f"(reproduction/{path.name})" in text for path in shown)
-    collection.write_page(page, tmp_path / "nowhere")
-    assert page.read_text() == text
+    assert all(f"(figures/{path.name})" in page for path in shown)
+    assert written(folder, tmp_path / "nowhere") == (0, texts)
     monkeypatch.setattr(collection, "PAPERS", {"paper": (second,)})
-    collection.write_page(page, tmp_path / "nowhere")
-    assert "table 7" not in page.read_text()
-    assert len(list((tmp_path / "reproduction").iterdir())) == 2
+    _, texts = written(folder, tmp_path / "nowhere")
+    assert "Table 7" not in texts["paper.md"]
+    assert len(list((folder / "figures").iterdir())) == 2
 
 
-def test_the_page_keeps_what_it_told_of_panels_that_are_not_run_here(tmp_path, monkeypatch):
+def test_pages_keep_panels_that_are_not_run_here(tmp_path, monkeypatch):
     both = item(panel(), replace(panel(), name="more", title="more digits"))
     monkeypatch.setattr(collection, "PAPERS", {"paper": (both,)})
-    page, texts = tmp_path / "reproduction.md", []
+    folder, texts = tmp_path / "pages", []
     for only, runs in (("digits", "here"), ("more", "there"), ("more", "there")):
         _, outcome = go(both, tmp_path / runs, only=[only])
         present(outcome)
-        collection.write_page(page, tmp_path / runs)
-        texts.append(page.read_text())
-    assert [text.count("## paper, table 7") for text in texts] == [1, 2, 2]
+        texts.append(written(folder, tmp_path / runs)[1]["paper.md"])
+    assert [text.count("`fedkin reproduce paper --table 7`") for text in texts] == [1, 2, 2]
     assert "Not run here: more digits." in texts[2]
     go(both, tmp_path / "there", only=["digits"])
-    collection.write_page(page, tmp_path / "there")
-    assert page.read_text().count("## paper, table 7") == 1
+    _, last = written(folder, tmp_path / "there")
+    assert last["paper.md"].count("`fedkin reproduce paper --table 7`") == 1
+
+
+def test_a_result_that_somebody_broke_is_refused(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "paper-table-7-small.json").write_text('{"paper": 3}')
+    with pytest.raises(FedkinError, match=r"paper-table-7-small\.json is not a result"):
+        collection.write_pages(tmp_path, tmp_path / "nowhere")

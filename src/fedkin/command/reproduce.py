@@ -60,7 +60,7 @@ def reproduce(
     out: Out = Path("runs/papers"),
     write: Annotated[
         Path | None,
-        typer.Option(help="write results into a page; other items on the page are kept"),
+        typer.Option(help="write pages into this folder; items that were not run stay on them"),
     ] = None,
 ) -> None:
     """Reproduce a paper's table or figure and check which of its claims hold.
@@ -74,7 +74,7 @@ def reproduce(
       fedkin reproduce feddeper --table 1 --scale paper --panel mnist-mlp-a-m5
       fedkin reproduce unified --figure 1 --seeds 30
       fedkin reproduce submodel --table 2 --scale paper --device cuda
-      fedkin reproduce --all --write docs/reproduction.md
+      fedkin reproduce --all --write docs/reproduction
     """
     from fedkin.papers.index import PAPERS
 
@@ -96,9 +96,9 @@ def reproduce(
         error for name, item in items if (error := _one(name, item, scale, out, options, jobs))
     ]
     if write is not None:
-        from fedkin.papers.collection import write_page
+        from fedkin.papers.collection import write_pages
 
-        found = write_page(write, out)
+        found = write_pages(write, out)
         say(f"{write}: {len(found)} results")
     if failed:
         if len(items) == 1:

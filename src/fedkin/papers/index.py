@@ -10,3 +10,11 @@ PAPERS: dict[str, tuple[Item, ...]] = {
     "unified": unified.ITEMS,
     "feddeper": feddeper.ITEMS,
 }
+# what the papers are called
+TITLES = {
+    "perm": "Distributed Personalized Empirical Risk Minimization",
+    "pfedkm": "Personalized Federated Learning with Clustered Generalization",
+    "submodel": "Convergence and Stability of Distributed Sub-model Training",
+    "unified": "Personalized Federated Learning: A Unified Framework and Universal Optimization",
+    "feddeper": "Depersonalized Federated Learning",
+}

@@ -48,7 +48,7 @@ class Measure:
 def accuracy(kind: str) -> Measure:
     """Per cent of all clients' test samples that the last models get right.
 
-    Where an official test set has been dealt out whole, this is the accuracy on it.
+    Where an official test set has been divided among the clients, this is the accuracy on it.
     """
 
     def of(run: Records) -> float | None:
@@ -187,7 +187,7 @@ def _off_group(run: Records) -> float | None:
 
 
 EVENNESS = Measure("evenness", "entropy of the weights, 1 = all the same", _evenness, ".3f")
-OFF_GROUP = Measure("astray", "weight given to clients of other kinds", _off_group, ".4f")
+OFF_GROUP = Measure("off_group", "weight given to clients of other kinds", _off_group, ".4f")
 
 
 # clusters ---------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ FIGURE_1 = Item(
               "accuracy.", PERM, RIVALS, "accuracy", ["synthetic"]),
         below("PERM ends below all three in loss.", PERM, RIVALS, "loss", ["synthetic"]),
         between("Its weights split into the two halves: less than 1 % goes across.", (PERM,),
-                "astray", ["synthetic"], high=0.01),
+                "off_group", ["synthetic"], high=0.01),
         above("Not in the paper: PERM ends above training alone.", PERM, (ALONE,), "accuracy",
               ["synthetic"]),
     ),
@@ -109,10 +109,11 @@ CIFAR = Panel(
     _lines(10, 10, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
 )  # fmt: skip
 FEW_VISITS = (
-    "At small scale there are five epochs. In the paper's schedule a model has few visits that "
-    "count in each, and ends 3 points below localized FedAvg; without the gaps it is 5 points "
-    "above, with every seed. pFedMe's seeds are far apart (63 to 75 %), and Per-FedAvg stays at "
-    "chance. How widely to share matters: with lambda ten times as large PERM ended at 54 and 66 % "
+    "At small scale there are only five epochs, and in the paper's schedule a model has few "
+    "visits that count in each. It ends 3 points below localized FedAvg; without the gaps it is 5 "
+    "points above, with every seed. pFedMe's seeds are far apart (63 to 75 %), and Per-FedAvg "
+    "stays at chance. How widely to share matters: with lambda ten times as large PERM ended at "
+    "54 and 66 % "
     "(20 clients, 110 rounds, one seed), so .1 was taken after that look. The paper's "
     "size takes hours here and was not run."
 )
@@ -191,7 +192,7 @@ WRITERS = Panel(
     stand_in=StandIn(
         {"name": "mnist", "num_clients": 50, "partition": "iid", "train_per_client": 150,
          "test_per_client": 50},
-        "MNIST dealt to 50 clients at random, 150 training samples each, without any "
+        "MNIST split at random among 50 clients, 150 training samples each, without any "
         "handwriting of their own",
     ),
 )  # fmt: skip
@@ -218,9 +219,9 @@ FIGURE_5 = Item(
 )  # fmt: skip
 
 
-def _alphas(name: str, title: str, **dealt: Any) -> Panel:
+def _alphas(name: str, title: str, **split: Any) -> Panel:
     """Two stages; the weights are found after the first, so few rounds of the second do."""
-    data = {"name": "mnist", "num_clients": 50, **dealt}
+    data = {"name": "mnist", "num_clients": 50, **split}
     options: dict[str, Any] = {"lr": 0.05, "local_steps": 20, "warm_up": 20}
     lines = (
         Line(TWO_STAGE, "perm-two-stage", options | {"lam": 1000.0}),
@@ -231,21 +232,21 @@ def _alphas(name: str, title: str, **dealt: Any) -> Panel:
 
 
 ALPHAS = (
-    _alphas("mnist-iid", "MNIST, dealt at random", partition="iid"),
+    _alphas("mnist-iid", "MNIST, split at random", partition="iid"),
     _alphas("mnist-one-class", "MNIST, one class per client", partition="classes",
             classes_per_client=1),
 )  # fmt: skip
 FIGURE_6 = Item(
     "figure", "6", "who learns from whom, MNIST", ALPHAS, (EVENNESS, OFF_GROUP),
     (
-        between("Dealt at random: the weights are diffuse (entropy above .8 of its largest "
+        between("Split at random: the weights are diffuse (entropy above .8 of its largest "
                 "value).", (TWO_STAGE,), "evenness", ["mnist-iid"], low=0.8),
         between("One class per client: less than 1 % of the weight goes to other classes.",
-                (TWO_STAGE,), "astray", ["mnist-one-class"], high=0.01),
+                (TWO_STAGE,), "off_group", ["mnist-one-class"], high=0.01),
         between("One class per client: the weights are sparse (entropy below .5 of its largest "
                 "value).", (TWO_STAGE,), "evenness", ["mnist-one-class"], high=0.5),
         between("Not in the paper: with lambda in units of median(z) mean(n), set to 1, they are "
-                "diffuse too when dealt at random.", (SCALE_FREE,), "evenness", ["mnist-iid"],
+                "diffuse too when split at random.", (SCALE_FREE,), "evenness", ["mnist-iid"],
                 low=0.8, discussion=HALF_OWN),
     ),
     (Maps("mixing"),),

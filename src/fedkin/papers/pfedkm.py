@@ -12,7 +12,7 @@ from fedkin.papers.item import Item, Line, Panel
 CHOSEN = (
     "Open in print: 5 inner steps of size .05 (.01 on the synthetic data), batches of 20, all "
     "clients in every round, l2 1e-3 for MLR; how sizes lie between the printed smallest and "
-    "largest (a power of the rank, such that all images are dealt; Fashion-MNIST as MNIST). Of "
+    "largest (a power of the rank, such that all images are used; Fashion-MNIST as MNIST). Of "
     "MNIST and Fashion-MNIST the 60,000 training images; CIFAR-10's printed sizes are larger than "
     "MNIST's, so all its 60,000 images. Images as the code of pFedMe has them, with which "
     "the paper shares its other settings: every pixel standardised, and client i with the classes "
@@ -97,12 +97,12 @@ CIFAR_CNN = _column(
 )  # fmt: skip
 
 READINGS = (
-    "How classes are dealt decides what groups can do. Where 3 classes of 10 are dealt at random, "
-    "clients have few neighbours to be grouped with, and pFedKM hardly gains (MNIST, DNN, paper "
-    "scale, five seeds, pixels from 0 to 1: pFedMe 89.8, K = 4 90.6 %; one seed with standardised "
-    "pixels: 90.1 and 91.5 %). That the paper deals and scales as here is our guess, and so are "
-    "IFCA's steps (50 of size .05 gave 96.0 %): both were kept because they meet the printed "
-    "numbers, after trials with seed 0, which is among the seeds shown."
+    "How classes are assigned decides what groups can do. Where 3 classes of 10 are "
+    "assigned at random, clients have few neighbours to be grouped with, and pFedKM hardly gains "
+    "(MNIST, DNN, paper scale, five seeds, pixels from 0 to 1: pFedMe 89.8, K = 4 90.6 %; one seed "
+    "with standardised pixels: 90.1 and 91.5 %). That the paper assigns and scales as here is our "
+    "guess, and so are IFCA's steps (50 of size .05 gave 96.0 %): both were kept because they "
+    "meet the printed numbers, after trials with seed 0, which is among the seeds shown."
 )
 ONLY_INPUTS = (
     "On the images it is as printed. On the synthetic data the sign is as printed, the difference "

@@ -100,11 +100,11 @@ def _lines(
     )
 
 
-def _dealt(data: str, level: str) -> dict[str, Any]:
+def _split(data: str, level: str) -> dict[str, Any]:
     """100 clients with L classes each."""
     classes = CLASSES[level][data == "cifar100"]
-    dealt = {"num_clients": 100, "partition": "classes", "classes_per_client": classes}
-    return {"name": data, **dealt}
+    split = {"num_clients": 100, "partition": "classes", "classes_per_client": classes}
+    return {"name": data, **split}
 
 
 def _panel(
@@ -121,7 +121,7 @@ def _panel(
     """A tenth of the clients in every round."""
     title = f"{'CIFAR-10' if images == 'cifar10' else 'CIFAR-100'}, {level} heterogeneity"
     run = {
-        "data": _dealt(images, level), "model": {"name": "resnet18", "batch_size": 10},
+        "data": _split(images, level), "model": {"name": "resnet18", "batch_size": 10},
         "rounds": 1000, "eval_every": 50, "checkpoint_every": 50, "fraction": 0.1,
         "baseline": False,
     }  # fmt: skip
@@ -133,7 +133,7 @@ def _panel(
         name or f"{images}-{level}", title, run, _lines(kinds, printed, local_epochs=1),
         smaller | small, _lines(small_kinds or kinds, printed, local_steps=10), alone,
         fetch=FETCH_100 if images == "cifar100" else "",
-        stand_in=StandIn(_dealt("cifar10", level), "CIFAR-10 with the same share of its classes")
+        stand_in=StandIn(_split("cifar10", level), "CIFAR-10 with the same share of its classes")
         if images == "cifar100" else None,
     )  # fmt: skip
 

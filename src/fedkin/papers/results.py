@@ -1,0 +1,128 @@
+"""What an item gave, as a small file that is kept with the documentation.
+
+The pages are made from these files alone, so that items which are not run again stay on them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedkin.errors import FedkinError
+from fedkin.papers.claims import Judged, Verdict
+from fedkin.papers.item import Scale, slug
+from fedkin.papers.outcome import Outcome
+from fedkin.papers.presentation import (
+    FIGURES,
+    facts,
+    notes,
+    part_list,
+    result_rows,
+    verdicts,
+)
+from fedkin.tensors import write_text
+
+# beside the pages: what they are made from, and the figures they show
+RESULTS = "results"
+# figures kept for each item; all of them lie beside the runs
+MOST_FIGURES = 2
+
+
+class ClaimResult(BaseModel):
+    """A claim with its verdict, its numbers in words, and why it may not hold."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str
+    verdict: Verdict
+    numbers: str
+    discussion: list[str] = []
+
+
+class Result(BaseModel):
+    """Panels of an item at a scale: numbers beside the printed ones, claims, figures."""
+
+    model_config = ConfigDict(extra="forbid")
+    paper: str
+    item: str
+    title: str
+    scale: Scale
+    panels: list[str]
+    stands_in: bool
+    facts: list[str]
+    notes: list[str]
+    rows: list[dict[str, str]]
+    claims: list[ClaimResult]
+    figures: list[str]
+
+    @property
+    def key(self) -> tuple[str, str, Scale]:
+        return self.paper, self.item, self.scale
+
+
+def result_of(outcome: Outcome, folder: Path) -> Result:
+    """An outcome as it is kept; its figures are copied into a folder."""
+    judged = verdicts(outcome)
+    return Result(
+        paper=outcome.paper, item=outcome.item.name, title=outcome.item.title,
+        scale=outcome.scale, panels=[panel.name for panel in outcome.panels],
+        stands_in=bool(outcome.stands_in), facts=facts(outcome), notes=notes(outcome),
+        rows=result_rows(outcome), claims=_claims(judged, outcome),
+        figures=_copied_figures(outcome, folder / FIGURES),
+    )  # fmt: skip
+
+
+def _claims(judged: Sequence[Judged], outcome: Outcome) -> list[ClaimResult]:
+    return [
+        ClaimResult(
+            text=one.claim.text, verdict=one.verdict, numbers=part_list(one, outcome),
+            discussion=one.claim.discussion.splitlines(),
+        )
+        for one in judged
+    ]  # fmt: skip
+
+
+def _copied_figures(outcome: Outcome, folder: Path) -> list[str]:
+    found = []
+    for path in sorted((outcome.folder / FIGURES).glob("*.png"))[:MOST_FIGURES]:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = slug(f"{outcome.paper} {outcome.item.name} {outcome.scale} {path.stem}") + ".png"
+        shutil.copyfile(path, folder / name)
+        found.append(name)
+    return found
+
+
+def read_results(folder: Path) -> list[Result]:
+    """All results that are kept below a folder of pages."""
+    found = []
+    for path in sorted((folder / RESULTS).glob("*.json")):
+        try:
+            found.append(Result.model_validate_json(path.read_text(encoding="utf-8")))
+        except (ValidationError, ValueError) as error:
+            raise FedkinError(f"{path} is not a result that `fedkin reproduce` wrote") from error
+    return found
+
+
+def write_results(folder: Path, results: Sequence[Result]) -> None:
+    """Keep these results and no others, a file each."""
+    kept: set[Path] = set()
+    for result in results:
+        name, count = slug(" ".join(result.key)), 1
+        path = folder / RESULTS / f"{name}.json"
+        while path in kept:  # other panels of the same item
+            count += 1
+            path = folder / RESULTS / f"{name}-{count}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result.model_dump(mode="json"), indent=1, ensure_ascii=False)
+        write_text(path, text + "\n")
+        kept.add(path)
+    for path in (folder / RESULTS).glob("*.json"):
+        if path not in kept:
+            path.unlink()
+    shown = {name for result in results for name in result.figures}
+    for path in (folder / FIGURES).glob("*.png"):
+        if path.name not in shown:
+            path.unlink()
