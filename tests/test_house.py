@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import fedkin
+
 SOURCE = Path(__file__).parent.parent / "src" / "fedkin"
 # from the ground up: a room imports from its own floor's room and from the floors below
 FLOORS = (
@@ -82,3 +84,10 @@ def test_contributors_read_the_same_order() -> None:
     rows = re.findall(r"^\| \d+ \| (.+?) \|", text, flags=re.MULTILINE)
     told = [set(re.findall(r"`(\w+)", row)) for row in reversed(rows)]
     assert told == [set(floor) for floor in FLOORS if "" not in floor]
+
+
+def test_the_package_of_methods_is_not_hidden_by_a_function():
+    import fedkin.methods.pfedkm as module
+
+    assert module.PFedKM is fedkin.all_methods()["pfedkm"]
+    assert fedkin.methods.__path__

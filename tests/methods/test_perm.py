@@ -86,6 +86,37 @@ def test_step_limit_shortens_all_steps_of_a_model_alike():
     torch.testing.assert_close(limited, free * shorter.clamp(max=1))
 
 
+@both
+def test_weights_by_few_projected_gradient_steps_say_how_far_they_are(method):
+    fed, options = federation(logistic()), {"warm_up": 0}  # clients of 20 to 23 samples
+    state = run(method(solver="projected-gradient", solver_steps=1, **options), fed, 1)
+    exact = run(method(**options), federation(logistic()), 1).alpha
+    error = float((state.alpha - exact).abs().max())
+    assert error > 1e-4
+    assert float(fed.records["weights_error"]) == pytest.approx(error)
+    converged = run(method(solver="projected-gradient", **options), fed, 1)
+    torch.testing.assert_close(converged.alpha, exact, rtol=0, atol=1e-7)
+
+
+def test_visits_may_have_a_step_size_of_their_own():
+    # by equation 3's 1/N a step is eta*alpha: that is eta/N on visits, and eta in the warm-up
+    options = {"local_steps": 2, "warm_up": 2, "lam": 50.0, **AS_IN_THE_PAPER}
+    fed = federation(least_squares(seed=1))
+    method = Perm(lr=0.1, visit_lr=0.1 / 4, **options)
+    state = run(method, fed, 2)
+    torch.testing.assert_close(state.x, run(FedAvg(lr=0.1, local_steps=2), federation(
+        least_squares(seed=1)), 2).x)  # fmt: skip
+    start = state.x.clone()
+    further(method, fed, state, 1)
+    x, y = (t.view(4, 8, -1) for t in (fed.problem.data.train.x, fed.problem.data.train.y))
+    for model, host in enumerate(state.plan[0].tolist()):
+        v = start.clone()
+        for _ in range(2):
+            slope = x[host].T @ (x[host] @ v - y[host, :, 0]) / 8
+            v = v - 0.1 * state.alpha[model, host] * slope
+        torch.testing.assert_close(state.v[model], v)
+
+
 # what it converges to ----------------------------------------------------------------------
 
 

@@ -60,6 +60,18 @@ def test_weights_minimise_distance_and_capacity_cost_over_the_simplex():
         np.testing.assert_allclose(state.alpha[i].numpy(), found.x, atol=1e-3)
 
 
+def test_scale_free_lambda_is_in_units_of_the_median_distance_alone():
+    fed = federation(small_problem(dtype=torch.float64))
+    method = SubmodelPerm(rates=RATES, warm_up=1, lam_rel=0.7, capacity_rel=5.0)
+    state = run(method, fed, 2)
+    z = torch.cdist(state.g, state.g).square()
+    median = float(z[~torch.eye(6, dtype=torch.bool)].median())
+    lam = 0.7 * median * float(fed.samples.double().mean())
+    given = federation(small_problem(dtype=torch.float64))
+    same = run(SubmodelPerm(rates=RATES, warm_up=1, lam=lam, capacity_rel=5.0), given, 2)
+    torch.testing.assert_close(state.alpha, same.alpha)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_of_their_own_size_visit_and_learn(kind):
     fed = federation(small_problem())

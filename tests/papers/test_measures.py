@@ -38,6 +38,22 @@ def test_accuracy_counts_test_samples_of_the_last_evaluation(folder):
     assert measures.accuracy("global").of(run) is None
 
 
+def test_a_constant_answer_is_each_clients_commonest_training_class(folder):
+    random = np.random.default_rng(0)
+    own = [random.integers(0, 3, 40) for _ in range(4)]
+    np.savez(folder / "own.npz", x=random.normal(size=(160, 2)), y=np.concatenate(own),
+             client=np.repeat(range(4), 40))  # fmt: skip
+    values = {"method": "fedavg", "data": {"name": "npz", "path": str(folder / "own.npz")}}
+    config = make_config(values)
+    (folder / "config.toml").write_text(config.to_toml())
+    data, right, asked = config.make_data(), 0, 0
+    for i in range(4):
+        trained, tested = (part[i][1].tolist() for part in (data.train, data.test))
+        commonest = max(range(3), key=trained.count)
+        right, asked = right + tested.count(commonest), asked + len(tested)
+    assert measures.CONSTANT.of(Records(folder)) == pytest.approx(100 * right / asked)
+
+
 def test_columns_are_read_at_the_end_or_at_a_round(folder):
     write(folder, "metrics.csv", round=[1, 2, 3, 4], loss=[4.0, 3.0, None, 1.0])
     run = Records(folder)

@@ -10,10 +10,12 @@ import pytest
 from fedkin.errors import FedkinError
 from fedkin.papers import collection
 from fedkin.papers.claims import Verdict, above
-from fedkin.papers.figures import Against, Maps
+from fedkin.papers.figures import Against, Curves, Maps
 from fedkin.papers.item import Line, Shown
+from fedkin.papers.measures import CONSTANT
 from fedkin.papers.outcome import Outcome
 from fedkin.papers.presentation import as_text, discussions, interval, present, verdicts
+from fedkin.runs.groups import Records
 from tests.papers.helpers import LINES, item, panel
 from tests.papers.test_execution import WRITERS, go
 
@@ -38,6 +40,21 @@ def test_the_papers_numbers_stand_beside_ours_with_intervals():
     assert "90.00" in ours
     assert "92.00 ± 2.48" in ours
     assert "small scale, 3 seeds" in text
+
+
+def test_a_level_that_no_line_decides_is_drawn_across(tmp_path):
+    (tmp_path / "config.toml").write_text('method = "fedavg"\n')
+    pd.DataFrame({"round": [1, 2], "personal_accuracy": [0.3, 0.6]}).to_csv(
+        tmp_path / "metrics.csv", index=False
+    )
+    drawn, one = panel(), item()
+    values = {("digits", "FedAvg", "constant"): {0: 40.0, 1: 60.0, 2: float("nan")}}
+    shown = Shown((drawn,), {("digits", "FedAvg"): [Records(tmp_path)]}, values,
+                  (*one.measures, CONSTANT))  # fmt: skip
+    curves = Curves("personal_accuracy", "accuracy", level="constant", times=0.01)
+    (axes,) = curves.draw(shown)[0].figure.axes
+    across = [line for line in axes.lines if "commonest" in str(line.get_label())]
+    assert [line.get_ydata()[0] for line in across] == [pytest.approx(0.5)]
 
 
 def test_every_claim_has_a_line_with_its_verdict_and_numbers():

@@ -100,3 +100,19 @@ def test_items_of_several_numbers_answer_to_each_of_them():
     assert [number for number in "345678" if item.covers("figure", number)] == ["4", "5", "6"]
     assert item.covers("figure", "4-6")
     assert not item.covers("table", "4")
+
+
+def test_the_line_called_perm_is_as_printed_and_its_rivals_adapt_alike():
+    (figure,) = (item for item in PAPERS["perm"] if item.name == "figure 1")
+    assert {panel.run["model"]["name"] for panel in figure.panels} == {"logistic", "linear-no-bias"}
+    for panel in figure.panels:
+        lines = {line.label: line.options for line in panel.lines}
+        assert lines["PERM"]["step_limit"] >= 50  # N alpha is 50 at most: it never binds
+        assert lines["PERM"]["schedule"] == "cyclic"
+        (without,) = (options for label, options in lines.items() if "equation 3" in label)
+        changed = {key for key in without if without[key] != lines["PERM"].get(key)}
+        assert changed == {"visit_lr"}
+        assert without["visit_lr"] == pytest.approx(lines["PERM"]["lr"] / 50)
+        steps = lines["PERM"]["local_steps"]
+        assert lines["localized FedAvg"]["tune_steps"] == steps
+        assert lines["Per-FedAvg"]["tune_steps"] == steps

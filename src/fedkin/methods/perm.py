@@ -53,6 +53,10 @@ class PermTwoStage(FedAvg):
     solver: Annotated[Literal["exact", "projected-gradient"], Doc("how weights are found")] = (
         "exact"
     )
+    solver_steps: Annotated[
+        Count | None, Doc("T_alpha steps of projected-gradient (none: until it has converged)")
+    ] = None
+    visit_lr: Annotated[Positive | None, Doc("in place of lr on visits (none: lr)")] = None
     schedule: Annotated[Literal["packed", "cyclic"], Doc("who visits whom when")] = "packed"
     step_limit: Annotated[
         Positive, Doc("shorten a model's steps alike so that none exceeds this many times lr")
@@ -99,13 +103,21 @@ class PermTwoStage(FedAvg):
         s.g[due[r.arrived]], s.heard[due[r.arrived]] = r["g"][r.arrived], s.epoch
         z = self.distances(fed, s)
         lam = mixing.scale_free(z, fed.samples, self.lam_rel) if self.lam is None else self.lam
-        solve = mixing.simplex_weights if self.solver == "exact" else mixing.projected_gradient
-        s.alpha = solve(mixing.only_nearest(z, self.nearest), fed.samples, lam)
+        z = mixing.only_nearest(z + self.costs(fed, s, z), self.nearest)
+        s.alpha = mixing.simplex_weights(z, fed.samples, lam)
+        if self.solver == "projected-gradient":
+            exact = s.alpha
+            s.alpha = mixing.projected_gradient(z, fed.samples, lam, self.solver_steps)
+            fed.record(weights_error=(s.alpha - exact).abs().max())
 
     def distances(self, fed: Federation, s: State) -> Tensor:
         """z_ij: how much client j's data would lead i astray, for all pairs."""
         z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
         return z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
+
+    def costs(self, fed: Federation, s: State, z: Tensor) -> Tensor:
+        """What it costs to learn from client j beside z_ij."""
+        return torch.zeros(())
 
     def due(self, s: State) -> Tensor:
         """Whose gradient is wanted: w stays, so once is enough."""
@@ -127,7 +139,8 @@ class PermTwoStage(FedAvg):
         weight = rounds * s.alpha[torch.arange(fed.size), host]
         going = (host >= 0) & (weight > 0) & torch.isin(host, fed.sample())
         weight = weight / (rounds * s.alpha.amax(1) / self.step_limit).clamp(min=1)
-        work = {"lr": self.lr / (1 + self.decay * (s.epoch - 1)), **self.work}
+        lr = self.lr if self.visit_lr is None else self.visit_lr
+        work = {"lr": lr / (1 + self.decay * (s.epoch - 1)), **self.work}
         s.v[going] = self.at_hosts(fed, s, visit, going, host, weight, s.v[going], **work)
         s.hop += 1
         if s.hop == rounds:

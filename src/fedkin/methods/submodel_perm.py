@@ -59,11 +59,10 @@ class SubmodelPerm(PermTwoStage, Submodel):
             due, arrived, {"g": rows if self.sketch is None else mixing.sketch(rows, self.sketch)}
         )
 
-    def distances(self, fed: Federation, s: State) -> Tensor:
-        z = super().distances(fed, s)
+    def costs(self, fed: Federation, s: State, z: Tensor) -> Tensor:
         cost = ((self.factors(fed, s) > 0).sum(1).cpu() / fed.samples).sqrt()
         unit = mixing.scale_free(z, torch.ones(1), self.capacity_rel)
-        return z + unit * cost / cost.mean()
+        return unit * cost / cost.mean()
 
     def shuffle(self, fed: Federation, s: State) -> int:
         if s.epoch == 1 and s.hop == 0:

@@ -19,11 +19,17 @@ from fedkin.runs.groups import Group, Records
 
 @dataclass(frozen=True)
 class Curves:
-    """For every panel: a column of metrics.csv against rounds, with 95 % bands over seeds."""
+    """For every panel: a column of metrics.csv against rounds, with 95 % bands over seeds.
+
+    `level` names a measure that does not depend on the line, such as what a constant answer
+    would give; its mean, times `times`, is drawn across.
+    """
 
     column: str
     title: str
     log: bool = False
+    level: str = ""
+    times: float = 1.0
 
     def draw(self, shown: Shown) -> list[Drawing]:
         found = []
@@ -34,7 +40,7 @@ class Curves:
                 if len(rows := self.course(shown.runs.get((panel.name, line.label), ())))
             }
             if courses:
-                found.append(self._picture(panel, courses))
+                found.append(self._picture(panel, courses, shown))
         return found
 
     def course(self, runs: Sequence[Records]) -> pd.DataFrame:
@@ -50,10 +56,23 @@ class Curves:
              for n, m in means.items() if m]
         )  # fmt: skip
 
-    def _picture(self, panel: Panel, courses: Mapping[str, pd.DataFrame]) -> Drawing:
+    def _across(self, panel: Panel, shown: Shown) -> tuple[str, float] | None:
+        """The level's words and place."""
+        found = [v for line in panel.lines
+                 for v in shown.values.get((panel.name, line.label, self.level), {}).values()
+                 if v == v]  # fmt: skip
+        if not found:
+            return None
+        title = next(m.title for m in shown.measures if m.name == self.level)
+        return title.removesuffix(", %"), self.times * sum(found) / len(found)
+
+    def _picture(self, panel: Panel, courses: Mapping[str, pd.DataFrame], shown: Shown) -> Drawing:
         figure, axes = canvas(2.9 + 0.13 * len(courses))
         for i, (label, rows) in enumerate(courses.items()):
             _band(axes, rows["round"], rows, label, i)
+        across = self._across(panel, shown)
+        if across:
+            axes.axhline(across[1], color="#57606a", linestyle="--", linewidth=1, label=across[0])
         axes.set(xlabel="rounds", ylabel=self.title)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(6))

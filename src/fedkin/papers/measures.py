@@ -90,6 +90,23 @@ def mean_of(column: str, name: str, title: str, form: str = ".4g") -> Measure:
     return Measure(name, title, of, form)
 
 
+def _constant(run: Records) -> float | None:
+    """As `accuracy`, of clients that always answer their commonest training class."""
+    data = read_config(run.path / "config.toml").make_data()
+    if data.num_classes is None:
+        return None
+    right = 0
+    for i in range(data.num_clients):
+        commonest = data.train[i][1].bincount(minlength=data.num_classes).argmax()
+        right += int((data.test[i][1] == commonest).sum())
+    return 100 * right / int(data.test.sizes.sum())
+
+
+CONSTANT = Measure(
+    "constant", "accuracy of always answering a client's commonest class, %", _constant, once=True
+)
+
+
 # costs ----------------------------------------------------------------------------------
 
 

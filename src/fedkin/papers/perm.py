@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedkin.papers.claims import above, below, between, times
+from fedkin.papers.claims import Claim, Part, Term, above, below, between, times
 from fedkin.papers.figures import Bars, Curves, Maps
 from fedkin.papers.item import Item, Line, Panel, StandIn
-from fedkin.papers.measures import EVENNESS, OFF_GROUP, SECONDS, accuracy, at_round, last
+from fedkin.papers.measures import (
+    CONSTANT,
+    EVENNESS,
+    OFF_GROUP,
+    SECONDS,
+    accuracy,
+    at_round,
+    last,
+)
 
-PERM, PACKED, PRINTED = "PERM", "PERM, packed visits", "PERM as printed (steps without N)"
+PERM, PACKED, LIMITED = "PERM", "PERM, packed visits", "PERM, steps limited"
+WITHOUT_N = "PERM, equation 3 as printed (steps eta alpha)"
 LOCALIZED, META, PFEDME, ALONE = "localized FedAvg", "Per-FedAvg", "pFedMe", "local"
 EVEN = TWO_STAGE = "PERM, lambda = 1000"
 SCALE_FREE = "PERM, scale-free lambda"
 RIVALS = (LOCALIZED, META, PFEDME)
 WARM_UP = 10
+# no visit's steps are shortened: larger than any N alpha there can be
+NO_LIMIT = 1e9
 
 CHOSEN = (
     "Open in print: batches of 20, lr .1 for all methods, pFedMe with lam 15, lr .05 and 5 inner "
-    "steps of size .05, Per-FedAvg of first order with one step of adaptation, lambda in units "
-    "of median(z) mean(n) set to 1."
+    "steps of size .05, Per-FedAvg of first order, lambda in units of median(z) mean(n) set to 1. "
+    "Localized FedAvg and Per-FedAvg adapt by as many steps as a round has, and pFedMe's clients "
+    "use the model of their last such round; PERM's models are used as the visits leave them."
 )
 READINGS = (
-    "The printed objective has an extra 1/N, by which a visit's step would be eta alpha instead "
-    "of eta N alpha; both readings are shown. 'Packed visits' is not in the paper: visits of "
-    "weight zero leave no gaps in the rounds."
+    "The algorithms print steps of eta N alpha. Equation 3 alone has an extra 1/N, by which a "
+    "visit's steps would be eta alpha: both are shown, the latter with the warm-up as it is. "
+    "'Packed visits' is not in the paper: visits of weight zero leave no gaps in the rounds, and "
+    "no step is longer than 4 lr."
+)
+BALANCE = (
+    "Labels are not balanced, so that a model with a bias gains by always answering a client's "
+    "commonest class: the dashed line, and a measure of its own. Models without a bias cannot do "
+    "that as easily."
 )
 DIFFUSE = (
     "The paper shows pictures of diffuse and sparse weights; the numbers in the claims are ours."
@@ -43,22 +61,22 @@ FETCH = (
 
 
 def _lines(
-    clients: int, steps: int, *wanted: str, lr: float = 0.1, step_limit: float = 4.0,
+    clients: int, steps: int, *wanted: str, lr: float = 0.1, limit: float = 4.0,
     lam_rel: float = 1.0,
 ) -> tuple[Line, ...]:  # fmt: skip
     """The methods, with so many local steps, on so many clients."""
     work = {"lr": lr, "local_steps": steps}
     perm = work | {"warm_up": WARM_UP, "schedule": "cyclic"}
-    perm |= {"step_limit": step_limit, "lam_rel": lam_rel}
+    perm |= {"step_limit": NO_LIMIT, "lam_rel": lam_rel}
     solver = {"lr": lr / 2, "local_steps": steps, "lam": 15.0, "inner_lr": lr / 2, "inner_steps": 5}
     lines: dict[str, tuple[str, dict[str, Any]]] = {
         PERM: ("perm", perm),
-        PACKED: ("perm", perm | {"schedule": "packed"}),
-        # the largest steps of a model, and with them all others, are 1/N of what they were
-        PRINTED: ("perm", perm | {"step_limit": step_limit / clients}),
+        LIMITED: ("perm", perm | {"step_limit": limit}),
+        PACKED: ("perm", perm | {"schedule": "packed", "step_limit": limit}),
+        WITHOUT_N: ("perm", perm | {"visit_lr": lr / clients}),
         EVEN: ("perm", perm | {"lam": 1000.0}),
         LOCALIZED: ("fedavg-local", work | {"tune_steps": steps}),
-        META: ("perfedavg", work | {"inner_lr": lr}),
+        META: ("perfedavg", work | {"inner_lr": lr, "tune_steps": steps}),
         PFEDME: ("pfedme", solver),
         ALONE: ("local", work),
     }
@@ -75,25 +93,36 @@ def _run(data: dict[str, Any], model: str, rounds: int) -> dict[str, Any]:
 PERSONAL = accuracy("personal")
 LOSS = last("personal_loss", "loss", "loss of personal models")
 
-SYNTHETIC = Panel(
-    "synthetic", "synthetic, two halves", _run({"name": "perm-synthetic"}, "logistic", 210),
-    _lines(50, 20, PERM, PACKED, PRINTED, *RIVALS, ALONE),
-)  # fmt: skip
+
+
+def _synthetic(name: str, title: str, model: str) -> Panel:
+    lines = _lines(50, 20, PERM, PACKED, WITHOUT_N, *RIVALS, ALONE)
+    return Panel(name, title, _run({"name": "perm-synthetic"}, model, 210), lines)
+
+
+SYNTHETIC = (
+    _synthetic("synthetic", "synthetic, two halves", "logistic"),
+    _synthetic("synthetic-no-bias", "synthetic, two halves, no bias", "linear-no-bias"),
+)
+HALVES = [panel.name for panel in SYNTHETIC]
 FIGURE_1 = Item(
-    "figure", "1", "personal accuracy and loss, synthetic data", (SYNTHETIC,),
-    (PERSONAL, LOSS, OFF_GROUP),
+    "figure", "1", "personal accuracy and loss, synthetic data", SYNTHETIC,
+    (PERSONAL, LOSS, OFF_GROUP, CONSTANT),
     (
         above("PERM ends clearly above localized FedAvg, Per-FedAvg and pFedMe in personal "
-              "accuracy.", PERM, RIVALS, "accuracy", ["synthetic"]),
-        below("PERM ends below all three in loss.", PERM, RIVALS, "loss", ["synthetic"]),
+              "accuracy.", PERM, RIVALS, "accuracy", HALVES),
+        below("PERM ends below all three in loss.", PERM, RIVALS, "loss", HALVES),
         between("Its weights split into the two halves: less than 1 % goes across.", (PERM,),
-                "off_group", ["synthetic"], high=0.01),
+                "off_group", HALVES, high=0.01),
         above("Not in the paper: PERM ends above training alone.", PERM, (ALONE,), "accuracy",
-              ["synthetic"]),
+              HALVES),
+        Claim("Not in the paper: PERM and its rivals know more than a client's commonest class.",
+              tuple(Part(Term(p, line, "accuracy"), Term(p, line, "constant"), low=0.0)
+                    for p in HALVES for line in (PERM, *RIVALS)), BALANCE),
     ),
-    (Curves("personal_accuracy", "personal accuracy"), Curves("personal_loss", "personal loss"),
-     Maps("mixing")),
-    CHOSEN, READINGS, seeds={"small": 10, "paper": 20},
+    (Curves("personal_accuracy", "personal accuracy", level="constant", times=0.01),
+     Curves("personal_loss", "personal loss"), Maps("mixing")),
+    CHOSEN, f"{READINGS} {BALANCE}", seeds={"small": 10, "paper": 20},
 )  # fmt: skip
 
 CIFAR_DATA = {
@@ -101,12 +130,12 @@ CIFAR_DATA = {
     "standardise": True,
 }  # fmt: skip
 SMALL_CIFAR = {"num_clients": 10, "train_per_client": 200, "test_per_client": 100}
-SHOWN = (PERM, PACKED, LOCALIZED, META, PFEDME)
+SHOWN = (LIMITED, PACKED, LOCALIZED, META, PFEDME)
 CIFAR = Panel(
     "cifar10", "CIFAR-10, 2 classes per client", _run(CIFAR_DATA, "cnn", 160),
-    _lines(50, 20, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
+    _lines(50, 20, *SHOWN, lr=0.05, limit=1.0, lam_rel=0.1),
     {"data": SMALL_CIFAR, "model": {"name": "cnn:8,16,64"}, "rounds": 60, "checkpoint_every": 60},
-    _lines(10, 10, *SHOWN, lr=0.05, step_limit=1.0, lam_rel=0.1),
+    _lines(10, 10, *SHOWN, lr=0.05, limit=1.0, lam_rel=0.1),
 )  # fmt: skip
 FEW_VISITS = (
     "At small scale there are only five epochs, and in the paper's schedule a model has few "
@@ -122,8 +151,9 @@ FIGURE_2 = Item(
     "figure", "2", "personal accuracy with a warm-up of 10 rounds, CIFAR-10", (CIFAR,),
     (EARLY, PERSONAL),
     (
-        below("PERM is below the others during its warm-up.", PERM, RIVALS, "early", ["cifar10"]),
-        above("PERM is above the others afterwards.", PERM, RIVALS, "accuracy", ["cifar10"],
+        below("PERM is below the others during its warm-up.", LIMITED, RIVALS, "early",
+              ["cifar10"]),
+        above("PERM is above the others afterwards.", LIMITED, RIVALS, "accuracy", ["cifar10"],
               FEW_VISITS),
         above("Not in the paper: with packed visits it is.", PACKED, RIVALS, "accuracy",
               ["cifar10"], FEW_VISITS),
@@ -131,8 +161,8 @@ FIGURE_2 = Item(
     (Curves("personal_accuracy", "personal accuracy"),),
     "Open in print: pixels standardised, batches of 20, lr .05 for all methods and no longer "
     "steps than that on visits, pFedMe with lam 15, lr .025 and 5 inner steps of size .025, "
-    "Per-FedAvg of first order with one step of adaptation, lambda in units of median(z) mean(n) "
-    "set to .1.",
+    "Per-FedAvg of first order, lambda in units of median(z) mean(n) set to .1; localized FedAvg "
+    "and Per-FedAvg adapt by as many steps as a round has.",
     "'Packed visits' is not in the paper: visits of weight zero leave no gaps in the rounds.",
     seeds={"small": 3, "paper": 3},
 )  # fmt: skip
@@ -182,7 +212,7 @@ NO_WRITERS = (
     "leaves half of a client's weight at home whatever the data, so that one visit in fifty counts "
     "25 steps at a time, and ends 18 points below. This says nothing of the paper's writers."
 )
-AMONG_WRITERS = (EVEN, PERM, LOCALIZED, META, ALONE)
+AMONG_WRITERS = (EVEN, LIMITED, LOCALIZED, META, ALONE)
 WRITERS = Panel(
     "emnist", "EMNIST, 50 writers",
     _run({"name": "npz", "path": "emnist-writers.npz", "partition": "column"}, "mlp:200,200", 100),
@@ -196,13 +226,15 @@ WRITERS = Panel(
         "handwriting of their own",
     ),
 )  # fmt: skip
-TWO_LAMBDAS = f"{CHOSEN[:-1]} ('PERM'), or as in figure 6 ('{EVEN}')."
+TWO_LAMBDAS = (
+    f"{CHOSEN} That lambda has no visit's steps longer than 4 lr; '{EVEN}' has figure 6's."
+)
 FIGURE_4 = Item(
     "figure", "4", "personal accuracy, EMNIST writers", (WRITERS,), (PERSONAL,),
     (
         above("PERM ends above localized FedAvg and Per-FedAvg.", EVEN, (LOCALIZED, META),
               "accuracy", ["emnist"], NO_WRITERS),
-        above("Not in the paper: so it does with lambda in units of median(z) mean(n).", PERM,
+        above("Not in the paper: so it does with lambda in units of median(z) mean(n).", LIMITED,
               (LOCALIZED, META), "accuracy", ["emnist"], NO_WRITERS),
     ),
     (Curves("personal_accuracy", "personal accuracy"),), TWO_LAMBDAS,
@@ -212,8 +244,8 @@ FIGURE_5 = Item(
     (
         between("The weights are diffuse (entropy above .8 of its largest value).", (EVEN,),
                 "evenness", ["emnist"], low=0.8, discussion=NO_WRITERS),
-        between("Not in the paper: so they are with lambda in units of median(z) mean(n).", (PERM,),
-                "evenness", ["emnist"], low=0.8, discussion=HALF_OWN),
+        between("Not in the paper: so they are with lambda in units of median(z) mean(n).",
+                (LIMITED,), "evenness", ["emnist"], low=0.8, discussion=HALF_OWN),
     ),
     (Maps("mixing"),), TWO_LAMBDAS, ours=DIFFUSE,
 )  # fmt: skip

@@ -6,6 +6,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
+from fedkin.errors import FedkinError
 from fedkin.methods.shared import mixing
 
 
@@ -59,6 +60,42 @@ def test_projected_gradient_steps_agree_with_the_exact_solution(lam_rel, spread)
         lam = mixing.scale_free(z, n, lam_rel)
         exact, stepped = (f(z, n, lam) for f in (mixing.simplex_weights, mixing.projected_gradient))
         torch.testing.assert_close(stepped, exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [10.0**4, 10.0**6])
+def test_projected_gradient_converges_where_sample_counts_differ_much(ratio):
+    z, _ = instance(8, 1)
+    n = torch.logspace(0, np.log10(ratio), 8, dtype=torch.float64)
+    for lam_rel in (1e-4, 0.3, 30.0):
+        lam = mixing.scale_free(z, n, lam_rel)
+        found = mixing.projected_gradient(z, n, lam)
+        torch.testing.assert_close(found, mixing.simplex_weights(z, n, lam), rtol=0, atol=1e-7)
+
+
+def test_projected_gradient_says_so_where_it_cannot_converge(monkeypatch):
+    monkeypatch.setattr(mixing, "MOST_STEPS", 100)
+    z, _ = instance(8, 1)
+    n = torch.logspace(0, 4, 8, dtype=torch.float64)
+    with pytest.raises(FedkinError, match=r"factor of 1e\+04.*solver = 'exact'.*solver_steps"):
+        mixing.projected_gradient(z, n, mixing.scale_free(z, n, 1.0))
+
+
+def test_so_many_projected_gradient_steps_are_those_of_the_paper():
+    z, n = instance(5, 2, 0.3)
+    lam = mixing.scale_free(z, n, 1.0)
+    step = float(n.min()) / (2 * lam)
+    alpha = np.tile((n / n.sum()).numpy(), (5, 1))
+    for _ in range(3):
+        moved = alpha - step * (z.numpy() + 2 * lam * alpha / n.numpy())
+        # onto the simplex by the level at which the clipped rest sums to one, by bisection
+        low, high = moved.min() - 1, moved.max()
+        low, high = np.full((5, 1), low), np.full((5, 1), high)
+        for _ in range(100):
+            level = (low + high) / 2
+            much = np.maximum(moved - level, 0).sum(1, keepdims=True) > 1
+            low, high = np.where(much, level, low), np.where(much, high, level)
+        alpha = np.maximum(moved - level, 0)
+    np.testing.assert_allclose(mixing.projected_gradient(z, n, lam, steps=3), alpha, atol=1e-12)
 
 
 def test_a_cost_per_client_is_part_of_z():
