@@ -22,8 +22,9 @@ class DivergedError(FedkinError):
 def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when no name is close."""
     names = sorted(options)
-    near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.6)
-    hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}"
+    written = {option.lower(): option for option in names}
+    near = get_close_matches(str(name).lower(), written, n=1, cutoff=0.6)
+    hint = f"did you mean '{written[near[0]]}'?" if near else f"choose from: {', '.join(names)}"
     return FedkinError(f"unknown {kind} '{name}' ({hint})")
 
 

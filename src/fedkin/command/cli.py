@@ -19,7 +19,7 @@ from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
 from fedkin.command.template import template
 from fedkin.errors import as_user_error, unknown
-from fedkin.methods.registry import all_methods
+from fedkin.methods.registry import all_methods, get_method, of_packages
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.options import parse
 from fedkin.version import __version__
@@ -55,7 +55,10 @@ RunPath = Annotated[Path, typer.Argument(help="a run folder")]
 @app.command(context_settings=ANY_KEY)
 def run(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="a method (see `fedkin methods`) or a config.toml")],
+    what: Annotated[
+        str,
+        typer.Argument(help="a method (see `fedkin methods`), mymethod.py:MyMethod or config.toml"),
+    ],
     out: Out = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
 ) -> None:
@@ -69,6 +72,7 @@ def run(
       fedkin run fedavg
       fedkin run scaffold --data mnist --num-clients 100 --fraction 0.1
       fedkin run perm --data patients.csv --client-column site
+      fedkin run mymethod.py:MyMethod --model mymodels.py:Net --model.args '{"width": 32}'
       fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
     """
     commands.run(what, context.args, out, quiet)
@@ -104,10 +108,9 @@ def compare(
 
 @app.command("methods")
 def list_methods() -> None:
-    """List the methods by name."""
-    rows = [
-        [name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in all_methods().items()
-    ]
+    """List the methods by name, also those of other installed packages."""
+    classes = all_methods() | {name: get_method(name) for name in of_packages()}
+    rows = [[name, (cls.__doc__ or "-").strip().splitlines()[0]] for name, cls in classes.items()]
     console.print(plain_table(("name", "what it is"), rows))
 
 

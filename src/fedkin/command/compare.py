@@ -23,8 +23,10 @@ from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_p
 from fedkin.runs.folder import next_folder
 from fedkin.runs.listing import result_rows
 from fedkin.runs.options import keys_given, parse, places
+from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import RUNS, complete
 from fedkin.runs.training import Progress
+from fedkin.runs.user_code import known_method
 from fedkin.runs.workers import execute_in_processes
 
 
@@ -39,6 +41,9 @@ def compare(words: Sequence[str]) -> None:
     folder = _take(options, "--out")
     jobs = _count(_take(options, "--jobs"), "jobs")
     entries: list[Entry] = []
+    names = [known_method(name) for name in names]
+    if len({short_name(name) for name in names}) < len(names):
+        raise FedkinError("two of the methods to compare have the same name: rename one of them")
     forms = [form_for(name, [*keys_given(options), *sweep]) for name in names]
     known = [places(get_method(form)).keys() for form in forms]
     strange = sweep.keys() - set().union(*known)

@@ -31,8 +31,10 @@ from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.runs.listing import find_runs, result_rows
 from fedkin.runs.options import merge, parse
+from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
 from fedkin.runs.training import Trainer
+from fedkin.runs.user_code import known_method
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
@@ -58,13 +60,14 @@ def config_of(what: str, words: Sequence[str]) -> RunConfig:
         config = read_config(Path(what))
         given = parse(config.method, words)
         return make_config(merge(config.model_dump(), given)) if given else config
-    get_method(what)
-    return make_config({"method": what, **parse(what, words)})
+    method = known_method(what)
+    get_method(method)
+    return make_config({"method": method, **parse(method, words)})
 
 
 def default_folder(config: RunConfig) -> Path:
     source = Path(config.data.path).stem if config.data.path else config.data.name
-    return next_folder(RUNS, f"{config.method}-{source}")
+    return next_folder(RUNS, f"{short_name(config.method)}-{source}")
 
 
 def begin(

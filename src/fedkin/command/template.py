@@ -15,6 +15,7 @@ from typing_extensions import Doc
 
 from fedkin.methods.registry import get_method
 from fedkin.runs.options import own_keys, sections
+from fedkin.runs.user_code import known_method
 from fedkin.toml import to_toml
 
 WIDTH = 96
@@ -23,6 +24,7 @@ WORDS = {Gt: "above {.gt}", Ge: "at least {.ge}", Lt: "below {.lt}", Le: "at mos
 
 def template(method: str) -> str:
     """A config file for a method; `fedkin run` takes it as it is."""
+    method = known_method(method)
     cls = get_method(method)
     lines = [*_comment(f"Every key of a {method} run. Use it with: fedkin run this-file.toml"), ""]
     for section, table in sections(cls).items():
@@ -57,7 +59,7 @@ def _default(key: str, column: FieldInfo) -> str:
     value = column.get_default(call_default_factory=True)
     if value is None:
         return f"# {key} ="
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) or value == {}:
         return f"{key} = {json.dumps(value)}"
     return to_toml({key: value}).strip()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import TypeVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
 
 from fedkin.core.steps import offer_steps
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.base import Method
 
+# the group of entry points by which packages offer methods
+GROUP = "fedkin.methods"
 _METHODS: dict[str, type[Method]] = {}
 _SIZED: dict[str, str] = {}
 # options that give clients models of different sizes
@@ -25,27 +28,64 @@ def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type
     """
 
     def enter(cls: type[M]) -> type[M]:
-        _METHODS[name] = cls  # type: ignore[assignment]
+        there = _METHODS.get(name)
+        ours = there is not None and there.__module__.startswith("fedkin.")
+        if ours and there.__module__ != cls.__module__:
+            raise FedkinError(
+                f"fedkin has a method '{name}' already: give {cls.__name__} another name"
+            )
         _SIZED.update(dict.fromkeys(sized, name))
         cls.name = name  # type: ignore[attr-defined]
-        for base in cls.__mro__:
-            if issubclass(base, Method):
-                offer_steps(base.__module__)
-        return cls
+        return add(name, cls)
 
     return enter
 
 
+def add(name: str, cls: type[M]) -> type[M]:
+    """Make a class available under a name, and its steps to engines; checks what it is."""
+    if not isinstance(cls, type) or not issubclass(cls, Method):
+        raise FedkinError(f"'{name}' is not a method: make it a subclass of fedkin.methods.Method")
+    for part in ("init", "round", "personal"):
+        if getattr(cls, part) is getattr(Method, part):
+            raise FedkinError(f"method '{name}' is not whole: its class defines no {part}")
+    if "name" not in vars(cls):
+        cls.name = name
+    _METHODS[name] = cls
+    for base in cls.__mro__:
+        if issubclass(base, Method):
+            offer_steps(base.__module__)
+    return cls
+
+
 def all_methods() -> dict[str, type[Method]]:
-    """All registered methods by name; importing `fedkin.methods` registers the built-in ones."""
+    """The methods of this package by name, and what else was registered."""
     return dict(sorted(_METHODS.items()))
+
+
+def of_packages() -> dict[str, EntryPoint]:
+    """Methods that other installed packages offer."""
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def get_method(name: str) -> type[Method]:
     """A method's class by its name."""
     if name not in _METHODS:
-        raise unknown("method", name, all_methods())
+        offered = of_packages()
+        if name not in offered:
+            raise unknown("method", name, {*_METHODS, *offered})
+        add(name, from_package(offered[name], "method"))
     return _METHODS[name]
+
+
+def from_package(point: EntryPoint, what: str) -> Any:
+    """What an entry point stands for."""
+    try:
+        return point.load()
+    except Exception as error:
+        raise FedkinError(
+            f"{what} '{point.name}' of the package {point.dist.name if point.dist else '?'} cannot "
+            f"be imported: {type(error).__name__}: {error}"
+        ) from None
 
 
 def with_rates(name: str) -> str:

@@ -18,6 +18,7 @@ from fedkin.methods.registry import form_for
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.options import merge, parse
+from fedkin.runs.plugins import short_name
 from fedkin.runs.training import Trainer
 from fedkin.tensors import write_text
 
@@ -48,8 +49,8 @@ def plan(
         words = [word for key, value in chosen.items() for word in (f"--{key}", value)]
         form = form_for(method, [*sweep, *base.get("options", {})])
         over = merge(dict(base), parse(form, words))
-        words = [f"{key}={value}".replace("/", "_") for key, value in chosen.items()]
-        label = "-".join([method, *words])  # it names a folder, too
+        words = [f"{key}={short_name(value)}".replace("/", "_") for key, value in chosen.items()]
+        label = "-".join([short_name(method), *words])  # it names a folder, too
         for seed in seeds:
             config = make_config(merge(over, {"method": method, "seed": seed}))
             entries.append(Entry(label, seed, config))

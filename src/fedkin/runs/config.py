@@ -20,8 +20,9 @@ from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
-from fedkin.models import build
+from fedkin.runs.plugins import with_files
 from fedkin.runs.settings import Settings, parse_size
+from fedkin.runs.user_code import find_loss, known_method, known_objective, make_model
 from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
 from fedkin.toml import read_toml, to_toml
 
@@ -40,10 +41,18 @@ class ModelConfig(BaseModel):
     model_config = STRICT
 
     name: str = Field(
-        "mlp:64", description="linear, logistic, mlp, cnn, ...; widths as in mlp:200,100"
+        "mlp:64",
+        description="linear, logistic, mlp, cnn, ...; widths as in mlp:200,100; or a class (or "
+        "function) that makes a module, as in mymodels.py:Net",
+    )
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="arguments of a model from a file or package, as in '{\"width\": 32}'",
     )
     loss: str | None = Field(
-        None, description=f"{', '.join(LOSSES)} (default: what fits the target)"
+        None,
+        description=f"{', '.join(LOSSES)} (default: what fits the target), or a function of "
+        "(outputs, targets), one value per example, as in mylosses.py:loss",
     )
     l2: float = Field(0.0, ge=0, description="adds l2/2*|v|^2 to every client's loss")
     batch_size: int = Field(20, ge=1, le=MOST, description="samples per minibatch")
@@ -96,6 +105,9 @@ class RunConfig(BaseModel):
     memory: str | None = Field(
         None, description="limit of clients' state in RAM, such as 2GB; more goes to files"
     )
+    files: dict[str, str] = Field(
+        default_factory=dict, description="checksums of Python files that the run uses"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -122,7 +134,8 @@ class RunConfig(BaseModel):
     def make_problem(self, data: ClientData) -> Problem:
         m = self.model
         outputs = data.num_classes or max(1, data.train.y[0].numel())
-        if m.loss is not None and get_loss(m.loss).binary:
+        loss = find_loss(m.loss)
+        if loss is not None and get_loss(loss).binary:
             outputs = 1
         try:
             torch.zeros((), device=m.device).item()
@@ -130,9 +143,9 @@ class RunConfig(BaseModel):
             reason = str(error).splitlines()[0]
             raise FedkinError(f"device '{m.device}' cannot be used: {reason}") from None
         return Problem(
-            build(m.name, data.input_shape, outputs, self.seed),
+            make_model(m.name, data.input_shape, outputs, self.seed, m.args),
             data,
-            m.loss,
+            loss,
             m.l2,
             batch_size=m.batch_size,
             reshuffle=m.reshuffle,
@@ -174,8 +187,12 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         plain[key] = value
     if "method" not in plain:
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
+    plain = with_files(plain, where)
     options, method = plain.get("options"), plain["method"]
+    if isinstance(method, str):
+        method = plain["method"] = known_method(method)
     if isinstance(options, Mapping) and isinstance(method, str):
+        known_objective(options.get("objective", ""))
         options = _present_names(method, options, where)
         plain["method"] = form_for(method, options)
         plain["options"] = _of_form(method, plain["method"], options)
@@ -184,8 +201,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if config.engine not in ENGINES:
         raise unknown("engine", config.engine, ENGINES)
     check_name(config.strategy)
-    if config.model.loss not in (None, *LOSSES):
-        raise unknown("loss", config.model.loss, LOSSES)
+    find_loss(config.model.loss)
     return config
 
 

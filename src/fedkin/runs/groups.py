@@ -14,6 +14,7 @@ import pandas as pd
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import LABELS
+from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
 # settings that may differ between repeats
@@ -35,7 +36,7 @@ class Records:
 
     @property
     def method(self) -> str:
-        return str(self.settings["method"])
+        return short_name(str(self.settings["method"]))
 
     @property
     def seed(self) -> int:
@@ -141,16 +142,16 @@ def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:
     for key, repeats in members.items():
         own = dict(key)
         rivals = [dict(other) for other in members if dict(other)["method"] == own["method"]]
-        label = " ".join([own["method"], *_differences(own, rivals)])
+        name = " ".join([short_name(own["method"]), *_differences(own, rivals)])
         done = [run for run in repeats.values() if run.evaluated and run.finished]
         left = len(repeats) - len(done)
         kept = done or [run for run in repeats.values() if run.evaluated]
         if left:
             what = "left out" if done or not kept else "shown as far as they got"
-            notes.append(f"{label}: {left} of {len(repeats)} runs are unfinished and {what}")
+            notes.append(f"{name}: {left} of {len(repeats)} runs are unfinished and {what}")
         if kept:
             kept.sort(key=lambda run: run.seed)
-            groups.append(Group(label, tuple(kept), left))
+            groups.append(Group(name, tuple(kept), left))
     return groups, notes
 
 

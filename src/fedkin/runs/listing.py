@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
+from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
 Row = dict[str, float | str | None]
@@ -20,7 +21,7 @@ def result_rows(folder: Path) -> list[Row]:
     last = _last_evaluation(metrics)
     timing = read_table(folder / "timing.csv")
     row: Row = {
-        "method": str(read_toml(folder / "config.toml")["method"]),
+        "method": short_name(str(read_toml(folder / "config.toml")["method"])),
         "mean": _value(last.get("personal_accuracy")),
         "worst": _value(last.get("worst_tenth")),
         "best": _value(last.get("best")),
@@ -53,7 +54,8 @@ def _describe(path: Path) -> Row:
     try:
         config = read_toml(path / "config.toml")
         data = config.get("data", {})
-        row["method"], row["rounds"] = str(config.get("method", "?")), config.get("rounds")
+        row["method"] = short_name(str(config.get("method", "?")))
+        row["rounds"] = config.get("rounds")
         kind = "sites" if "sites" in config else "?"
         row["data"] = str(data.get("path") or data.get("name") or kind)
         metrics = read_table(path / "metrics.csv")

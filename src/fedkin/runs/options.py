@@ -15,7 +15,8 @@ from fedkin.methods.registry import form_for, get_method
 from fedkin.runs.config import ALIASES, FaultConfig, ModelConfig, RunConfig
 from fedkin.runs.validation import options_model, refuse_setting
 
-TABLES = ("options", "data", "model", "faults")
+# keys of a config that are no options: tables, and the checksums that a run writes itself
+TABLES = ("options", "data", "model", "faults", "files")
 
 
 def sections(method: type[Method]) -> dict[str, type[BaseModel]]:

@@ -13,12 +13,13 @@ from fedkin.core.losses import LOSSES
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
-from fedkin.models import build
 from fedkin.runs.config import ModelConfig
 from fedkin.runs.groups import Records
 from fedkin.runs.inputs import Inputs
 from fedkin.runs.models import load_model
+from fedkin.runs.plugins import with_files
 from fedkin.runs.run import PersonalModels
+from fedkin.runs.user_code import make_model
 from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
 
@@ -65,7 +66,8 @@ class StoredRun(Records):
         module = self._module
         if module is None:
             config = validated(ModelConfig, self.settings["model"], f"{self.path}/config.toml")
-            module = build(config.name, known.input_shape, known.outputs)
+            with_files(self.settings, f"{self.path}/config.toml")
+            module = make_model(config.name, known.input_shape, known.outputs, 0, config.args)
         dtype = getattr(torch, known.dtype)
         nothing = torch.zeros(1, dtype=dtype).expand(len(known.clients), *known.input_shape)
         kind = torch.long if known.num_classes is not None else dtype

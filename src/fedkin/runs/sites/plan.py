@@ -20,6 +20,7 @@ from fedkin.data.site import SHARED_KEYS, Agreement
 from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
+from fedkin.runs.plugins import refuse_files
 from fedkin.runs.sites.site import NAME
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
@@ -163,6 +164,11 @@ def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
     values = read_toml(path)
     values.pop("made_with", None)
     sites = values.pop("sites", {})
+    refuse_files(
+        values,
+        "sites run only what is installed there, so make it a package with an entry point "
+        "(fedkin.methods or fedkin.models) and install it at the server and at every site",
+    )
     config = make_config(values, str(path))
     agreement = validated(Agreement, sites, f"{path}: [sites]")
     # every round is saved: the memory of sites only goes back a few rounds

@@ -21,6 +21,7 @@ from fedkin.engines.wire import Message, Site
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.models import named
+from fedkin.runs.plugins import refuse_files
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_tensors, write_text
 from fedkin.version import __version__
@@ -141,6 +142,7 @@ class SiteWorker:
     def _begin(self, setup: dict[str, Any]) -> Experiment:
         agreement = validated(Agreement, setup["sites"], "[sites]")
         model = {**setup["model"], "device": self.device}
+        refuse_files(setup, "a site runs only what is installed there, never a file it is told of")
         config = make_config(
             {"method": setup["method"], "seed": setup["seed"], "model": model},
             "the server's config",
