@@ -15,9 +15,12 @@ from fedkin.methods import (
     Submodel,
     SubmodelMasks,
 )
+from fedkin.methods.base import State
 from fedkin.methods.shared.masks import KINDS
+from fedkin.methods.shared.outputs import note_output, output_of
 from fedkin.models import build
 from fedkin.runs.evaluation import score
+from fedkin.runs.training import train
 from tests.helpers import blobs, federation, run
 
 RATES = (1.0, 0.5, 0.25)
@@ -173,24 +176,59 @@ def test_the_scaler_multiplies_hidden_layers_by_the_inverse_rate():
     )
 
 
-@pytest.mark.parametrize("model", ["mlp:8,16", "cnn:8,8,16", "resnet18:8", "resnet18-gn:8"])
-def test_with_the_scaler_a_part_of_a_model_of_equal_channels_answers_like_the_whole(model):
+def with_scalers(module, rate):
+    """As HeteroFL and FedRolex write it: x/rate after each layer but the last, before norms."""
+    layers = [m for m in module.modules() if isinstance(m, torch.nn.Linear | torch.nn.Conv2d)]
+    for layer in layers[:-1]:
+        layer.register_forward_hook(lambda _, inputs, output: output / rate)
+    return module
+
+
+@pytest.mark.parametrize("rate", [0.5, 1 / 16])
+@pytest.mark.parametrize("model", ["mlp:32,16", "cnn:16,16,32", "resnet18:16"])
+def test_the_scaler_stands_after_each_layer_and_before_its_norm(model, rate):
     shape = (3, 12, 12)
-    data = blobs(dimension=432, shape=shape)
+    data = blobs(clients=2, dimension=432, shape=shape)
     problem = Problem(build(model, shape, 3), data, dtype=torch.float64)
-    widths, whole = problem.widths, torch.empty_like(problem.initial)
-    for slot in problem.layout.slots:
-        values = slot.view(problem.initial)[0]
-        for place, axis in enumerate(widths.axes.get(slot.name, ())):
-            if axis.group is not None:  # every channel as the first
-                copies = [1] * values.dim()
-                copies[place] = values.shape[place] // axis.repeat
-                values = values.narrow(place, 0, axis.repeat).repeat(copies)
-        slot.view(whole)[0] = values + 0.01
-    part = whole[:, widths.index(widths.first(0.25))[0]]
-    x = data.train.x[None, :9].double()
-    scaled = problem.variant(Variant(0.25, scaler=True)).kernel()
-    torch.testing.assert_close(scaled.outputs(part, x), problem.kernel().outputs(whole, x))
+    scaled, v = problem.variant(Variant(rate, scaler=True)), problem.variant(Variant(rate)).initial
+    x, y = (t[None, :9] for t in problem.data.train[0])
+    reference = with_scalers(problem.variant(Variant(rate)).module(v[0]), rate)
+    loss = torch.nn.functional.cross_entropy(reference(x[0].double()), y[0])
+    loss.backward()
+    slopes = torch.cat([p.grad.flatten() for p in reference.parameters()])
+    value, grad = scaled.kernel("autograd").value_and_grad(v, x.double(), y, None)
+    torch.testing.assert_close(value.item(), loss.item())
+    torch.testing.assert_close(grad[0], slopes, rtol=1e-6, atol=1e-9)
+
+
+def test_the_scaler_makes_up_for_the_channels_that_are_really_missing():
+    # 1/16 of 4 channels is 1 of 4: what is left counts four times, not sixteen times
+    problem = small_problem("mlp:4")
+    scale = problem.variant(Variant(1 / 16, scaler=True)).scale
+    assert scale.unique().tolist() == [1, 4]
+
+
+class Normed(torch.nn.Module):
+    """A layer norm after the first hidden layer only."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(5, 8), torch.nn.LayerNorm(8)
+        self.second, self.last = torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        hidden = torch.relu(self.norm(self.first(x)))
+        return self.last(torch.relu(self.second(hidden)))
+
+
+def test_a_scaler_that_a_norm_undoes_is_said_before_the_run():
+    fed = federation(Problem(Normed(), blobs()))
+    assert Submodel(rates=RATES).remarks(fed) == ()
+    (said,) = Submodel(rates=RATES, scaler=True).remarks(fed)
+    assert "the scaler has no effect on first: a norm follows" in said
+    assert Submodel(scaler=True).remarks(federation(small_problem())) == ()
+    with pytest.warns(UserWarning, match="the scaler has no effect on first"):
+        train(Problem(Normed(), blobs()), "fedavg", rates="1,1/2", scaler=True, rounds=1)
 
 
 def test_the_masked_loss_is_a_softmax_over_a_clients_own_classes():
@@ -212,6 +250,59 @@ def test_the_masked_loss_is_a_softmax_over_a_clients_own_classes():
     # the second client has one class only: nothing to learn
     x, y = masked.train.x[None, 40:50], masked.train.y[None, 40:50]
     assert masked.kernel().grad(v, x, y, None).abs().max() == 0
+
+
+def test_zeroed_outputs_of_absent_classes_are_those_of_fedrolex():
+    data = blobs(clients=2, classes=3)
+    first = torch.arange(len(data.train.y)) < 30
+    train_part = replace(data.train, y=torch.where(first, data.train.y.clamp(max=1), 2))
+    problem = Problem(build("mlp:8", (5,), 3), replace(data, train=train_part))
+    zeroed = problem.variant(Variant(0.5, own_classes="zeroed"))
+    x, y = zeroed.train.x[None, :9], zeroed.train.y[None, :9]
+    v = zeroed.initial + 0.1
+    logits = zeroed.kernel().outputs(v, x)[0].clone()
+    logits[:, 2] = 0
+    expected = torch.nn.functional.cross_entropy(logits, train_part.y[:9])
+    for kernel in ("native", "vmap", "autograd"):
+        value, grad = zeroed.kernel(kernel).value_and_grad(v, x, y, None)
+        torch.testing.assert_close(value.item(), expected.item())
+        assert grad[0, -1] == 0
+    # a client with one class still learns to raise it above the zeros of the others
+    x, y = zeroed.train.x[None, 40:50], zeroed.train.y[None, 40:50]
+    assert zeroed.kernel().grad(v, x, y, None).abs().max() > 0
+
+
+def test_a_rate_that_cannot_be_had_is_recorded_as_what_it_is():
+    fed = federation(small_problem("mlp:3,5"))
+    run(Submodel(rates=(0.5,), local_steps=1), fed, 1)
+    assert fed.records["rate"] == pytest.approx((2 + 3) / (3 + 5))
+    run(SubmodelMasks(rates=(0.1,), kind="rolling", windows=16, local_steps=1), fed, 1)
+    assert fed.records["rate"] == pytest.approx(2 / 16)
+
+
+@pytest.mark.parametrize("cls", [Submodel, SubmodelMasks])
+def test_the_output_is_the_last_model_the_mean_of_all_or_one_of_them(cls):
+    options = {"rates": (0.5,), "lr": 0.1, "local_steps": 2}
+    method, fed, models = cls(**options), federation(small_problem()), []
+    state = method.init(fed)
+    for number in range(1, 9):
+        fed.begin_round(number)
+        method.round(fed, state)
+        models.append(state.x)
+    assert torch.equal(method.global_model(state), models[-1])
+    mean = cls(output="mean", **options)
+    found = mean.global_model(run(mean, federation(small_problem()), 8))
+    torch.testing.assert_close(found, torch.stack(models).mean(0))
+    drawn = set()
+    for seed in range(40):  # the same rounds: only the draw of the output has this seed
+        one = State(x=models[0])
+        for number, model in enumerate(models, 1):
+            one.x = model
+            fed.seed = seed
+            fed.begin_round(number)
+            note_output(fed, one, "random")
+        drawn.add(next(k for k, model in enumerate(models) if torch.equal(output_of(one), model)))
+    assert len(drawn) >= 6
 
 
 def test_options_of_the_experiments_run_together():
@@ -252,6 +343,7 @@ def test_entries_that_nobody_holds_stay():
     untouched[held] = False
     assert torch.equal(after[untouched], before[untouched])
     assert not torch.equal(after[held], before[held])
+    assert fed.records["untrained"] == pytest.approx(untouched.double().mean().item())
 
 
 def test_when_nobody_answers_the_model_stays():

@@ -3,11 +3,17 @@
 import pytest
 from safetensors.torch import load_file
 
+from fedkin.core.problem import Problem
+from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
+from fedkin.methods import FedAvg, Scaffold, Submodel
+from fedkin.models import build
 from fedkin.runs.config import make_config
 from fedkin.runs.folder import read_table
 from fedkin.runs.options import parse
+from fedkin.runs.training import train
 from fedkin.toml import read_toml
+from tests.helpers import blobs
 
 
 @pytest.mark.parametrize(
@@ -16,6 +22,7 @@ from fedkin.toml import read_toml
         ("fedavg", "submodel"),
         ("fedavg-local", "submodel-local"),
         ("ditto", "submodel-ditto"),
+        ("local", "submodel-alone"),
         ("perm", "submodel-perm"),
         ("submodel-masks", "submodel-masks"),
     ],
@@ -107,3 +114,55 @@ def test_a_model_without_hidden_layers_is_refused_before_anything_is_written(
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "the model has no hidden layers to cut" in said.err
     assert not (tmp_path / "run").exists()
+
+
+def small_problem():
+    return Problem(build("mlp:8,6", (5,), 3), blobs())
+
+
+def test_in_python_rates_go_beside_a_methods_name_or_into_the_method():
+    by_name = train(small_problem(), "fedavg", rates=(1, "1/2"), lr=0.1, rounds=2)
+    method = Submodel(rates=(1, "1/2"), lr=0.1)
+    assert method.rates == (1.0, 0.5)
+    assert Submodel(rates="1,1/4").rates == (1.0, 0.25)
+    assert by_name.metrics.equals(train(small_problem(), method, rounds=2).metrics)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "sentence"),
+    [
+        (FedAvg(), {"rates": (1,)}, r"write Submodel\(rates=...\), or the method by its name"),
+        (FedAvg(), {"lr": 0.1}, r"lr is an option of the method: write FedAvg\(lr=...\)"),
+        (Scaffold(), {"rates": (1,)}, "'scaffold' has no form with sub-models"),
+        ("fedavg", {"rates": (1, "half")}, "rates.1 should be a number.*'half'"),
+        ("fedavg", {"rouds": 3}, "did you mean 'rounds'"),
+        (FedAvg(), {"rouds": 3}, "did you mean 'rounds'"),
+    ],
+)
+def test_python_says_what_to_write(method, options, sentence):
+    with pytest.raises(FedkinError, match=sentence):
+        train(small_problem(), method, **options)
+
+
+def test_better_than_alone_compares_models_of_the_same_size(tmp_path):
+    options = {"rates": (1.0, 0.5, 0.25), "lr": 0.1}
+    run = train(small_problem(), "fedavg-local", folder=tmp_path / "run", rounds=3, **options)
+    alone = train(small_problem(), "local", rounds=3, **options)
+    assert run.clients["local_loss"].tolist() == alone.clients["personal_loss"].tolist()
+    table = read_table(tmp_path / "run" / "capacity.csv")
+    rates = read_table(tmp_path / "run" / "rates.csv")["0"]
+    expected = alone.clients["personal_accuracy"].groupby(rates).mean()
+    assert table.set_index("rate")["alone"].sort_index().tolist() == pytest.approx(expected)
+    # each really trains by itself: a plain loop over a client's own small model
+    sizes = [sum(p.numel() for p in alone.personal[i].parameters()) for i in range(6)]
+    assert sizes == [small_problem().variant(Variant(rate)).size for rate in rates]
+
+
+def test_a_run_says_which_weights_were_never_trained(tmp_path, fedkin):
+    words = (*DIGITS, "--rates", "1/4", "--kind", "static", "--out", tmp_path / "run")
+    said = fedkin("run", "fedavg", *words)
+    table = read_table(tmp_path / "run" / "untrained.csv").set_index("parameter")
+    assert table["never_trained"].to_dict() == {
+        "1.weight": 48 * 64, "1.bias": 48, "3.weight": 48 * 10, "3.bias": 0
+    }  # fmt: skip
+    assert "% of the global model's weights were never trained" in said.out + said.err

@@ -84,7 +84,10 @@ def begin(
             folder.log(note)
         if planned:
             folder.keep_strategy(planned)
-        return Trainer(problem, method, config.settings(), folder)
+        trainer = Trainer(problem, method, config.settings(), folder)
+        for sentence in trainer.remarks:
+            say(f"note: {sentence}")
+        return trainer
     except BaseException:
         folder.discard()
         raise
@@ -162,6 +165,8 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
     console.print(result_table(result_rows(folder)))
     if (folder / capacity.TABLE).is_file():
         show_capacities(read_table(folder / capacity.TABLE))
+    if never := capacity.words_on_untrained(folder):
+        say(f"note: {never}")
     say(f"run folder: {folder}")
 
 

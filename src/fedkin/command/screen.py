@@ -103,14 +103,14 @@ def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
 
 
 CAPACITY_WORDS = (
-    "mean: personal accuracy; gap: train minus test accuracy; MB: a client's traffic in a round; "
-    "MFLOP, ms and peak MB: of one step of training"
+    "mean: personal accuracy; alone: of the same sizes, each client alone; gap: train minus test "
+    "accuracy; MB: a client's traffic in a round; MFLOP, ms and peak MB: of one step of training"
 )
 
 
 def show_capacities(levels: pd.DataFrame) -> None:
     """One row per rate (and per method, if several): accuracy of its clients, cost per client."""
-    titles = ["rate", "clients", "mean", "gap", "MB", "weights", "MFLOP", "ms", "peak MB"]
+    titles = ["rate", "clients", "mean", "alone", "gap", "MB", "weights", "MFLOP", "ms", "peak MB"]
     several = "method" in levels
     cells = [
         [
@@ -118,6 +118,7 @@ def show_capacities(levels: pd.DataFrame) -> None:
             f"{level['rate']:g}",
             f"{level['clients']:g}",
             percent(level["accuracy"]),
+            percent(level.get("alone")),
             percent(level["accuracy_gap"]),
             rounded(level["bytes_per_round"] / level["clients"] / 1e6),
             f"{level['parameters']:,.0f}",

@@ -86,13 +86,12 @@ class Problem:
             module = narrow(spec.module, self.widths, variant.rate)
             spec = replace(spec, module=module, layout=Layout.of(module))
         if variant.own_classes:
-            spec = replace(spec, loss=own_classes_loss(spec.loss))
+            spec = replace(spec, loss=own_classes_loss(spec.loss, variant.own_classes))
             varied.train = with_own_classes(self.train, self.data.num_classes or 0)
         varied.become(spec)
         if variant.scaler and variant.rate != 1:
-            hidden = self.widths.scales_of_activations(self.spec.module)
-            own = hidden[self.widths.index(self.widths.first(variant.rate))]
-            varied.scale = torch.where(own, 1 / variant.rate, 1.0).to(varied.initial)
+            scale = self.widths.scaler(self.spec.module, variant.rate)
+            varied.scale = scale[None].to(varied.initial)
         return varied
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,18 +25,23 @@ class Part:
     sizes: Tensor
 
 
+# whether a loss is of a client's own classes, and how it is kept to them
+OwnClasses = bool | Literal["zeroed"]
+
+
 @dataclass(frozen=True)
 class Variant:
     """What a request's clients work on: the plain problem, unless told otherwise.
 
-    rate: the model has ceil(rate*width) channels in every hidden layer. scaler: their
-    activations are multiplied by 1/rate, to make up for those that are missing in
-    training. own_classes: the softmax of the loss runs over the client's own classes only.
+    rate: the model has ceil(rate*width) channels in every hidden layer. scaler: what layers give
+    to them is multiplied by 1/rate, to make up for those that are missing in training.
+    own_classes: the softmax of the loss runs over the client's own classes only, or ("zeroed")
+    over all with the outputs of classes that the client lacks put to zero.
     """
 
     rate: float = 1.0
     scaler: bool = False
-    own_classes: bool = False
+    own_classes: OwnClasses = False
 
     @property
     def label(self) -> str:
@@ -70,14 +75,18 @@ class LabelledMemory(Memory):
         self._memory.write(f"{name}-{self._label}", clients, rows)
 
 
-def own_classes_loss(loss: Loss) -> Loss:
-    """Cross-entropy whose targets [k, 1 + classes] tell which classes exist for an example."""
+def own_classes_loss(loss: Loss, how: OwnClasses = True) -> Loss:
+    """Cross-entropy whose targets [k, 1 + classes] tell which classes exist for an example.
+
+    Outputs of the others count as minus infinity, or ("zeroed": HeteroFL, FedRolex) as zero.
+    """
     if loss.name != "cross-entropy":
         raise FedkinError(f"own_classes needs the cross-entropy loss, not '{loss.name}'")
 
     def value(outputs: Tensor, targets: Tensor) -> Tensor:
         present = F.pad(targets[:, 1:], (0, outputs.shape[1] + 1 - targets.shape[1]))
-        masked = outputs.masked_fill(present == 0, torch.finfo(outputs.dtype).min)
+        absent = 0.0 if how == "zeroed" else torch.finfo(outputs.dtype).min
+        masked = outputs.masked_fill(present == 0, absent)
         return F.cross_entropy(masked, targets[:, 0].long(), reduction="none")
 
     return Loss("cross-entropy-of-own-classes", value, classes=True)

@@ -19,6 +19,7 @@ from fedkin.methods.pfedme import PFedMe
 from fedkin.methods.scaffold import Scaffold
 from fedkin.methods.scd import ASCD, SCD
 from fedkin.methods.submodel import Submodel, SubmodelLocal
+from fedkin.methods.submodel_alone import SubmodelAlone
 from fedkin.methods.submodel_ditto import SubmodelDitto
 from fedkin.methods.submodel_masks import SubmodelMasks
 from fedkin.methods.submodel_perm import SubmodelPerm
@@ -53,6 +54,7 @@ __all__ = [
     "Scaffold",
     "State",
     "Submodel",
+    "SubmodelAlone",
     "SubmodelDitto",
     "SubmodelLocal",
     "SubmodelMasks",

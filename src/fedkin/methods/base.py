@@ -57,6 +57,10 @@ class Method:
             if getattr(self, name, default) != default:
                 raise FedkinError(refusal(self.name, name, why))
 
+    def remarks(self, fed: Federation) -> tuple[str, ...]:
+        """What a user should know of these settings before the first round, a sentence each."""
+        return ()
+
     def init(self, fed: Federation) -> State:
         """The server's state before the first round."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation, Request
+from fedkin.core.federation import Federation, Requests
 from fedkin.methods.base import LocalTraining, State, sgd
 from fedkin.methods.registry import register
 
@@ -27,7 +27,7 @@ class Local(LocalTraining):
     def round(self, fed: Federation, s: State) -> None:
         fed.map(train_alone, at=fed.sample(), lr=self.lr, **self.work)
 
-    def personal(self, fed: Federation, s: State) -> Request:
+    def personal(self, fed: Federation, s: State) -> Requests:
         return fed.request(own_model)
 
 

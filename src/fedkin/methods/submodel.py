@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
-from fedkin.core.variants import Variant
+from fedkin.core.variants import OwnClasses, Variant
 from fedkin.errors import FedkinError
 from fedkin.methods.base import CountOrZero, Positive, State, use
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
@@ -22,13 +22,16 @@ from fedkin.methods.shared.masks import (
     RATES,
     Aggregation,
     Capacity,
+    Kind,
     Rates,
+    Windows,
+    as_numbers,
     choose,
     first_rates,
+    levels,
     rates_now,
 )
-
-Kind = Literal["static", "random", "rolling", "shuffled"]
+from fedkin.methods.shared.outputs import Output, note_output, output_of
 
 
 class Change(NamedTuple):
@@ -48,15 +51,17 @@ class Submodel(FedAvg):
     entry, "holders": x <- mean of y over the clients that hold the entry (HeteroFL, FedRolex),
     or "fill": x <- mean_S(y + (1 - m_i)*x). Which channels: the first ("static"), a fresh
     random set per client and round ("random"), a window that moves on by one channel a round
-    ("rolling"), or its positions in a fresh random order every epoch ("shuffled").
+    ("rolling"), or its R = max C positions in a fresh random order every R rounds ("shuffled").
+    Windows are at one position in all layers, or ("per-layer") at one of each layer's own.
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
-    column of the client table that `capacity` names. `scaler` multiplies activations by 1/r_i in
-    training. `own_classes` leaves other clients' classes out of the loss; a class's row of the
-    last layer is then held by the clients that have the class, which they tell the server. A
-    client's personal model has its own size, of redrawn rates the first: its part of x in the
-    first round's choice of channels, with the scaler's factors worked into its parameters. Lost
-    clients are left out of the means; entries that nobody sent stay.
+    column of the client table that `capacity` names. `scaler` multiplies what layers give to
+    hidden channels by C/ceil(r_i*C), before any norm, in training. `own_classes` leaves a
+    client's absent classes out of its loss, or ("zeroed") puts their outputs to zero; a class's
+    row of the last layer is then held by the clients that have the class, which they tell the
+    server. A client's personal model has its own size, of redrawn rates the first: its part of x
+    in the first round's choice of channels, with the scaler's factors worked into its
+    parameters. Lost clients are left out of the means; entries that nobody sent stay.
     """
 
     refuses: ClassVar[Mapping[str, str]] = {
@@ -66,9 +71,18 @@ class Submodel(FedAvg):
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
     capacity: Capacity = "uniform"
     kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
+    windows: Annotated[
+        Windows, Doc("rolling and shuffled windows: one position in all layers, or each its own")
+    ] = "shared"
     aggregation: Annotated[Aggregation, Doc("who counts for an entry: holders, or all")] = "holders"
     scaler: Annotated[bool, Doc("multiply hidden activations by 1/rate in training")] = False
-    own_classes: Annotated[bool, Doc("leave a client's absent classes out of its loss")] = False
+    own_classes: Annotated[
+        OwnClasses, Doc("leave a client's absent classes out of its loss; zeroed: outputs to zero")
+    ] = False
+    output: Output = "last"
+
+    def __post_init__(self) -> None:
+        self.rates = as_numbers(self.rates)
 
     def init(self, fed: Federation) -> State:
         rates = first_rates(fed, self.rates, self.capacity)
@@ -77,17 +91,41 @@ class Submodel(FedAvg):
                 "the model has no hidden layers to cut: train one that has, such as mlp or cnn, or "
                 "train without sub-models"
             )
-        return State(x=fed.initial_model(), rates=rates)
+        x = fed.initial_model()
+        return State(x=x, rates=rates, trained=torch.zeros_like(x, dtype=torch.bool))
+
+    def remarks(self, fed: Federation) -> tuple[str, ...]:
+        widths, module = fed.problem.widths, fed.problem.spec.module
+        normed = widths.normed(module) if self.scaler else ()
+        if not normed:
+            return ()
+        which = "every hidden layer" if len(normed) == len(widths.names) else ", ".join(normed)
+        return (
+            f"the scaler has no effect on {which}: a norm follows and undoes any scale "
+            "(HeteroFL and FedRolex put it before the norm too)",
+        )
 
     def round(self, fed: Federation, s: State) -> None:
         rates, who = rates_now(fed, s.rates, self.rates, self.capacity), fed.sample()
         changes = [self.train(fed, s, rate, at) for rate, at in levels(rates, who)]
         total = sum(change.total for change in changes) or 1.0
         held = torch.stack([change.weight for change in changes]).sum(0)
-        fed.record(rate=float(rates[who].mean()), held=float(held.mean()) / total)
+        s.trained = s.trained | (held > 0)
+        fed.record(
+            rate=float(self.had(fed, rates[who]).mean()), held=float(held.mean()) / total,
+            untrained=float((~s.trained).double().mean()),
+        )  # fmt: skip
         counted = total if self.aggregation == "fill" else torch.where(held > 0, held, 1)
         dx = torch.stack([c.mean * (c.weight / counted) for c in changes]).sum(0)
         self.advance(s, dx, any(change.total for change in changes))
+        note_output(fed, s, self.output)
+
+    def had(self, fed: Federation, rates: Tensor) -> Tensor:
+        """The share of channels that models of these rates really have: widths are whole."""
+        widths, shares = fed.problem.widths, torch.ones_like(rates)
+        for rate in rates.unique().tolist():
+            shares[rates == rate] = sum(widths.kept(rate)) / (sum(widths.sizes) or 1)
+        return shares
 
     def train(
         self, fed: Federation, s: State, rate: float, at: Tensor, step: Step = local_sgd,
@@ -118,18 +156,21 @@ class Submodel(FedAvg):
     def personal(self, fed: Federation, s: State) -> Requests:
         return self.at_home(fed, s, use, "model")
 
+    def global_model(self, s: State) -> Tensor | None:
+        return output_of(s)
+
     def results(self, s: State) -> dict[str, Tensor]:
         return {"rates": s.rates[:, None]}
 
     def part(self, fed: Federation, rate: float, turn: int, at: Tensor) -> Tensor:
         """Where the clients' parts lie in x: a row for each, or one row for all."""
         widths = fed.problem.widths
-        chosen = choose(self.kind, widths, rate, fed.seed, turn, at)
+        chosen = choose(self.kind, widths, rate, fed.seed, turn, at, self.windows)
         return widths.index(chosen).to(fed.problem.device)
 
-    def kept(self, fed: Federation, s: State, rate: float, at: Tensor) -> Tensor:
+    def kept(self, fed: Federation, x: Tensor, rate: float, at: Tensor) -> Tensor:
         """The parts of x that clients keep, computing as in training: a row for each or for all."""
-        rows: Tensor = s.x[self.part(fed, rate, 0, at)]
+        rows: Tensor = x[self.part(fed, rate, 0, at)]
         scale = fed.problem.variant(Variant(rate, self.scaler)).scale
         return rows if scale is None else rows * scale
 
@@ -137,7 +178,7 @@ class Submodel(FedAvg):
         """A request to every client with its own part of x, the one it keeps, under this name."""
         requests = []
         for rate, at in levels(s.rates, torch.arange(fed.size)):
-            given = one_or_each(name, self.kept(fed, s, rate, at))
+            given = one_or_each(name, self.kept(fed, output_of(s), rate, at))
             requests.append(fed.request(step, at, variant=Variant(rate), **given, **hyper))
         return tuple(requests)
 
@@ -159,12 +200,6 @@ class SubmodelLocal(Submodel):
         return self.at_home(
             fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps, **self.moves
         )
-
-
-def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:
-    """Clients of each rate, the largest first: each group's models have one shape."""
-    for rate in sorted(set(rates[who].tolist()), reverse=True):
-        yield rate, who[rates[who] == rate]
 
 
 def one_or_each(name: str, rows: Tensor) -> dict[str, dict[str, Tensor]]:

@@ -15,8 +15,9 @@ from fedkin.core.variants import Variant
 from fedkin.methods.base import NotNegative, State, own
 from fedkin.methods.ditto import global_and_own_steps
 from fedkin.methods.registry import register
+from fedkin.methods.shared.masks import levels
 from fedkin.methods.shared.optimisers import Descent
-from fedkin.methods.submodel import Change, Submodel, levels, one_or_each
+from fedkin.methods.submodel import Change, Submodel, one_or_each
 
 
 @register("submodel-ditto", sized=("ditto",))
@@ -40,7 +41,7 @@ class SubmodelDitto(Submodel):
             return super().train(fed, s, rate, at, global_and_own_steps, lam=self.lam)
         change = super().train(fed, s, rate, at)
         for kept, who in levels(s.rates, at):
-            x = one_or_each("x", self.kept(fed, s, kept, who))
+            x = one_or_each("x", self.kept(fed, s.x, kept, who))
             hyper = {"lr": self.lr, "lam": self.lam, **self.work}
             fed.map(own_steps, who, variant=Variant(kept), **x, **hyper)
         return change

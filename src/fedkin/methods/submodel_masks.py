@@ -11,8 +11,8 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation
-from fedkin.methods.base import Count, Positive, State
+from fedkin.core.federation import Federation, Requests
+from fedkin.methods.base import Count, Positive, State, use
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 from fedkin.methods.shared.masks import (
@@ -20,6 +20,7 @@ from fedkin.methods.shared.masks import (
     Aggregation,
     Capacity,
     Rates,
+    as_numbers,
     coordinate_window,
     first_rates,
     random_coordinates,
@@ -27,6 +28,7 @@ from fedkin.methods.shared.masks import (
     shuffled,
 )
 from fedkin.methods.shared.optimisers import Descent
+from fedkin.methods.shared.outputs import Output, note_output, output_of
 
 Kind = Literal["random", "rolling"]
 
@@ -55,6 +57,10 @@ class SubmodelMasks(FedAvg):
     windows: Annotated[Count, Doc("windows in an epoch of rolling")] = 16
     aggregation: Annotated[Aggregation, Doc("who counts for a coordinate: holders or all")] = "fill"
     radius: Annotated[Positive | None, Doc("the model stays in a ball of this radius")] = None
+    output: Output = "last"
+
+    def __post_init__(self) -> None:
+        self.rates = as_numbers(self.rates)
 
     def init(self, fed: Federation) -> State:
         rates = first_rates(fed, self.rates, self.capacity)
@@ -69,12 +75,24 @@ class SubmodelMasks(FedAvg):
             start=shuffled(fed.seed, self.windows, fed.round - 1),
             send_mask=self.aggregation == "holders", lr=self.lr, **self.work,
         )  # fmt: skip
-        fed.record(rate=float(share.mean()))
+        fed.record(rate=float(self.had(share).mean()))
         dx = mean["dx"]
         dx = dx if self.aggregation == "fill" else divided(dx, mean["held"])
         self.advance(s, dx, mean.answered)
         if self.radius is not None:
             s.x = s.x * (self.radius / s.x.norm()).clamp(max=1)
+        note_output(fed, s, self.output)
+
+    def had(self, share: Tensor) -> Tensor:
+        """The share of coordinates really held: a window has whole cells."""
+        cells = (share * self.windows - 1e-6).ceil()
+        return share if self.kind == "random" else cells / self.windows
+
+    def personal(self, fed: Federation, s: State) -> Requests:
+        return fed.request(use, shared={"model": output_of(s)})
+
+    def global_model(self, s: State) -> Tensor | None:
+        return output_of(s)
 
 
 def masked_sgd(

@@ -16,7 +16,8 @@ from fedkin.methods.base import NotNegative, State, use
 from fedkin.methods.perm import PermTwoStage, gradient_at
 from fedkin.methods.registry import register
 from fedkin.methods.shared import mixing
-from fedkin.methods.submodel import Submodel, levels, one_or_each
+from fedkin.methods.shared.masks import levels
+from fedkin.methods.submodel import Submodel, one_or_each
 
 
 @register("submodel-perm", sized=("perm", "perm-two-stage"))
@@ -38,8 +39,7 @@ class SubmodelPerm(PermTwoStage, Submodel):
     ] = 0.1
 
     def init(self, fed: Federation) -> State:
-        rates = Submodel.init(self, fed).rates
-        return State(**vars(PermTwoStage.init(self, fed)), rates=rates)
+        return State(**{**vars(Submodel.init(self, fed)), **vars(PermTwoStage.init(self, fed))})
 
     def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
         """Everybody's gradient at its part of w, in the places of w; zero elsewhere."""
@@ -50,7 +50,7 @@ class SubmodelPerm(PermTwoStage, Submodel):
             index, place = self.part(fed, rate, 0, at), torch.isin(due, at)
             r = fed.map(
                 gradient_at, at, variant=Variant(rate), batches=self.gradient_batches,
-                **one_or_each("x", self.kept(fed, s, rate, at)),
+                **one_or_each("x", self.kept(fed, s.x, rate, at)),
             )  # fmt: skip
             index = index.expand(len(at), -1)
             rows[place] = rows[place].scatter(1, index, r["g"].expand(index.shape))
@@ -99,7 +99,7 @@ class SubmodelPerm(PermTwoStage, Submodel):
     def factors(self, fed: Federation, s: State) -> Tensor:
         """m_i: by what each client's model enlarges entries of w, [N, d]; 0 where it has none."""
         found: Tensor = s.x.new_zeros(fed.size, len(s.x))
-        ones = State(x=torch.ones_like(s.x))
+        ones = torch.ones_like(s.x)
         for rate, at in levels(s.rates, torch.arange(fed.size)):
             index = self.part(fed, rate, 0, at).expand(len(at), -1)
             factors = self.kept(fed, ones, rate, at).expand(index.shape)

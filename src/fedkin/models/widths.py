@@ -8,7 +8,7 @@ residual stacks, are one group and are cut together.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import ceil, prod
@@ -119,32 +119,46 @@ class Widths:
         start = torch.tensor(slot.start).expand(rows, *[1] * len(slot.shape))
         return reduce(torch.add, places, start).flatten(1) if places else start[:, None]
 
-    def scales_of_activations(self, module: nn.Module) -> Tensor:
-        """Which entries of the full vector scale hidden activations when they are scaled together.
+    def scaler(self, module: nn.Module, rate: float) -> Tensor:
+        """By what a sub-model's entries are multiplied so that its hidden layers give more: [k].
 
-        Weights and biases of layers with hidden outputs; of their norms where there are any,
-        since a norm undoes what the layer before it does to the scale.
+        The scaler of HeteroFL and FedRolex stands right after each linear layer or convolution
+        with hidden outputs, before norm and activation: it multiplies by C/ceil(rate*C), which
+        is 1/rate where that many channels can be had.
         """
-        parts = dict(module.named_modules())
-        owners = {slot.name: parts[slot.name.rpartition(".")[0]] for slot in self.layout.slots}
-        groups = {
-            slot.name: next(iter(self.axes.get(slot.name, ())), Axis(None)).group
-            for slot in self.layout.slots
-        }
-        normed = {groups[name] for name, owner in owners.items() if isinstance(owner, NORMS)}
-        marked, reached = torch.zeros(self.layout.size, dtype=torch.bool), set()
-        for slot in self.layout.slots:
-            kinds = NORMS if groups[slot.name] in normed else (nn.Linear, *CONVOLUTIONS)
-            if groups[slot.name] and isinstance(owners[slot.name], kinds):
-                marked[slot.start : slot.start + slot.size] = True
-                reached.add(groups[slot.name])
+        kept = dict(zip(self.names, zip(self.sizes, self.kept(rate), strict=True), strict=True))
+        factors, reached = torch.ones(self.layout.size, dtype=torch.float64), set[str | None]()
+        for slot, owner, group in self._outputs(module):
+            if group in kept and isinstance(owner, (nn.Linear, *CONVOLUTIONS)):
+                whole, part = kept[group]
+                factors[slot.start : slot.start + slot.size] = whole / part
+                reached.add(group)
         missed = next((name for name in self.names if name not in reached), None)
         if missed is not None:
             raise FedkinError(
                 f"the scaler does not know what gives the channels '{missed}' their values: only "
-                "linear layers, convolutions and norms do; train without it"
+                "linear layers and convolutions do; train without it"
             )
-        return marked
+        return factors[self.index(self.first(rate))[0]]
+
+    def normed(self, module: nn.Module) -> tuple[str, ...]:
+        """The groups whose channels go through a norm, which undoes what a scaler does."""
+        kinds = (*NORMS, nn.LayerNorm)
+        found = {group for _, owner, group in self._outputs(module) if isinstance(owner, kinds)}
+        return tuple(name for name in self.names if name in found)
+
+    def _outputs(self, module: nn.Module) -> Iterator[tuple[Slot, nn.Module, str | None]]:
+        """Every parameter with its layer and the group of the channels that the layer gives.
+
+        A norm over images has its channels first; over the last dimensions, wherever they lie.
+        """
+        parts = dict(module.named_modules())
+        for slot in self.layout.slots:
+            axes, owner = self.axes.get(slot.name, ()), parts[slot.name.rpartition(".")[0]]
+            groups = [axis.group for axis in axes if axis.group is not None]
+            first = next(iter(axes), Axis(None)).group
+            anywhere = groups[0] if groups else None
+            yield slot, owner, anywhere if isinstance(owner, nn.LayerNorm) else first
 
 
 def narrow(module: nn.Module, widths: Widths, rate: float) -> nn.Module:

@@ -21,38 +21,67 @@ from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.methods import Method, State
+from fedkin.models.layout import Layout
 from fedkin.runs.evaluation import Scores, score
 from fedkin.runs.folder import read_table
 
-TABLE, PICTURE = "capacity.csv", "capacity.png"
+TABLE, PICTURE, UNTRAINED = "capacity.csv", "capacity.png", "untrained.csv"
 COSTS = (
     "accuracy_gap", "loss_gap", "parameters", "step_flops", "step_seconds", "step_peak_bytes",
 )  # fmt: skip
 
 
 def write_capacities(
-    folder: Path, fed: Federation, method: Method, state: State, test: Scores | None = None
-) -> None:
-    """Accuracy and cost of every rate, as a table and as a picture."""
-    scores = accuracy_by_rate(fed, method, state, test)
+    folder: Path, fed: Federation, method: Method, state: State, test: Scores | None = None,
+    alone: Scores | None = None,
+) -> None:  # fmt: skip
+    """Accuracy and cost of every rate, as a table and as a picture; and what was never trained."""
+    scores = accuracy_by_rate(fed, method, state, test, alone)
     costs = cost_by_rate(fed.problem, scores["rate"], local_steps=1)
     costs = costs.drop(columns="bytes").rename(
         columns={"flops": "step_flops", "seconds": "step_seconds", "peak_bytes": "step_peak_bytes"}
     )
     table = scores.merge(costs, on="rate")
     table.to_csv(folder / TABLE, index=False)
+    if hasattr(state, "trained"):
+        never_trained(fed.problem.layout, state.trained).to_csv(folder / UNTRAINED, index=False)
     draw_accuracy_against_bytes(table, folder / PICTURE)
 
 
+def never_trained(layout: Layout, trained: Tensor) -> pd.DataFrame:
+    """One row per parameter: its entries, and how many of them no client has ever held."""
+    never = [int((~slot.view(trained[None])).sum()) for slot in layout.slots]
+    names, sizes = zip(*((slot.name, slot.size) for slot in layout.slots), strict=True)
+    return pd.DataFrame({"parameter": names, "entries": sizes, "never_trained": never})
+
+
+def words_on_untrained(folder: Path) -> str:
+    """A sentence about entries of a finished run's global model that nobody trained; or nothing."""
+    if not (folder / UNTRAINED).is_file():
+        return ""
+    table = read_table(folder / UNTRAINED)
+    share = table["never_trained"].sum() / table["entries"].sum()
+    if not share:
+        return ""
+    return (
+        f"{100 * share:.3g} % of the global model's weights were never trained ({UNTRAINED} says "
+        "which): no client that took part held them; windows 'per-layer', kind 'random' or a "
+        "client of rate 1 reaches all of them in time"
+    )
+
+
 def accuracy_by_rate(
-    fed: Federation, method: Method, state: State, test: Scores | None = None
-) -> pd.DataFrame:
+    fed: Federation, method: Method, state: State, test: Scores | None = None,
+    alone: Scores | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """One row per rate: its clients, their personal models' scores and their traffic.
 
     Scores are means over clients, each on its own data; a gap is train minus test
     accuracy, or test minus train loss. Bytes are those of all rounds so far, both ways. Where
     rates are redrawn, they include the other sizes these clients have trained.
-    `test` are the models' scores on test data, if they are known already.
+    `test` are the models' scores on test data, if they are known already; `alone` those of
+    models of the same sizes, each trained by its client alone. `channels` is the share of hidden
+    channels that a rate's models really have: widths are whole numbers.
     """
     results = method.results(state)
     if "rates" not in results:
@@ -69,7 +98,11 @@ def accuracy_by_rate(
             "bytes": (fed.accounts.column("bytes_down") + fed.accounts.column("bytes_up")).tolist(),
         }
     )
-    return _levels(table, fed.round)
+    if alone is not None:
+        table["alone"] = alone.accuracy.tolist()
+    found, widths = _levels(table, fed.round), fed.problem.widths
+    kept = [sum(widths.kept(rate)) / (sum(widths.sizes) or 1) for rate in found["rate"]]
+    return found.assign(channels=kept)
 
 
 def levels_of(folder: Path) -> pd.DataFrame:

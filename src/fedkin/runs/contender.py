@@ -12,8 +12,9 @@ from torch import Tensor
 from fedkin.core.federation import Federation, Requests
 from fedkin.engines import Choices, Embedded
 from fedkin.errors import FedkinError
-from fedkin.methods import Local, Method, State
+from fedkin.methods import Local, Method, State, Submodel, SubmodelAlone
 from fedkin.methods.base import MOVES
+from fedkin.methods.registry import SIZES
 from fedkin.tensors import Chunked, Stored
 
 
@@ -93,9 +94,11 @@ def check_server_memory(contender: Contender, budget: int | None) -> None:
 
 
 def local_like(method: Method) -> Local:
-    """Local-only training with the same steps and amount of work as a method."""
-    shared = ("lr", "local_steps", "local_epochs", *MOVES)
-    return Local(**{name: getattr(method, name) for name in shared if hasattr(method, name)})
+    """Local-only training with a method's steps, amount of work and sizes of models."""
+    sized = isinstance(method, Submodel)
+    shared = ("lr", "local_steps", "local_epochs", *MOVES, *(SIZES if sized else ()))
+    same = {name: getattr(method, name) for name in shared if hasattr(method, name)}
+    return SubmodelAlone(**same) if sized else Local(**same)
 
 
 def choices_of(contenders: Mapping[str, Contender]) -> dict[str, list[dict[str, Any]]]:

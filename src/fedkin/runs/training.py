@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, make_engine
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Local, Method
-from fedkin.methods.registry import get_method
 from fedkin.runs import checkpoint
 from fedkin.runs.capacity import write_capacities
 from fedkin.runs.contender import (
@@ -41,7 +41,7 @@ from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.runs.run import Run
 from fedkin.runs.schedule import check_schedule, scheduled
 from fedkin.runs.settings import Settings, make_settings, parse_size
-from fedkin.runs.validation import check_method
+from fedkin.runs.validation import check_method, make_method, refuse_options
 from fedkin.toml import to_toml
 
 
@@ -79,15 +79,18 @@ class Trainer:
         self.round, self.stopping = 0, False
         self.saved_round = 0
         self._accuracy: float | None = None
-        self._personal: Scores | None = None
+        self._scores: dict[str, Scores] = {}
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
         self._budget = Budget(parse_size(self.settings.memory))
         self.contenders = {"method": self._contender(method, "method")}
         if self.settings.baseline and not isinstance(method, Local):
             self.contenders["local"] = self._contender(local_like(method), "local")
+        self.remarks = method.remarks(self.contenders["method"].fed)
         if folder:
             keep_inputs(folder.path, problem)
+            for sentence in self.remarks:
+                folder.log(sentence)
         self.metrics: list[dict[str, Any]] = []
         self.timing: list[dict[str, Any]] = []
         # one table per evaluation; with a folder they are kept there and not here
@@ -150,7 +153,7 @@ class Trainer:
         self.round = number
         if scores:
             self._accuracy = self.metrics[-1]["personal_accuracy"]
-            self._personal = scores["personal"]
+            self._scores = scores
         clients = client_table(number, fed, scores) if scores else {}
         if not self.folder:
             self.clients += [clients] if scores else []
@@ -276,8 +279,9 @@ class Trainer:
         contender.fed.after_round(self.round)
         if "rates" in results:
             write_capacities(
-                folder.path, contender.fed, contender.method, contender.state, self._personal
-            )
+                folder.path, contender.fed, contender.method, contender.state,
+                self._scores.get("personal"), self._scores.get("local"),
+            )  # fmt: skip
         save_models(folder.models, contender.fed, contender.method, contender.state)
 
 
@@ -293,10 +297,15 @@ def train(
     """Train one model per client and evaluate it on the client's own held-out data.
 
     `method` is a Method or its name; `settings` are those of `Settings` (rounds, seed,
-    fraction, eval_every, engine, ...). With `resume` a stopped run continues in its
-    folder; pass the same problem, method and settings again.
+    fraction, eval_every, engine, ...) and, with a name, options of the method: lr, or rates for
+    its form with models of different sizes. With `resume` a stopped run continues in its folder;
+    pass the same problem, method and settings again.
     """
-    chosen = get_method(method)() if isinstance(method, str) else method
+    own = {f.name for f in fields(Settings)}
+    options = {name: settings.pop(name) for name in set(settings) - own}
+    chosen = make_method(method, options) if isinstance(method, str) else method
+    if not isinstance(method, str) and options:
+        refuse_options(method, options, sorted(own))
     checked, kept = make_settings(settings), None
     if resume and not folder:
         raise FedkinError("resume needs the folder of the run to continue")
@@ -306,6 +315,8 @@ def train(
         about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
         kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
     trainer = Trainer(problem, chosen, checked, kept)
+    for sentence in trainer.remarks:
+        warnings.warn(sentence, stacklevel=2)
     if kept and resume:
         for sentence in trainer.resume():
             kept.log(sentence)

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.base import refusal
+from fedkin.methods.registry import form_for, get_method
+from fedkin.runs.settings import Settings
 
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Table = TypeVar("Table", bound=BaseModel)
@@ -57,6 +59,35 @@ def options_model(cls: type[Method]) -> type[BaseModel]:
     own = ConfigDict(**STRICT, arbitrary_types_allowed=True)
     _options[cls] = create_model(cls.__name__, __config__=own, **columns)
     return _options[cls]
+
+
+def make_method(name: str, options: Mapping[str, Any]) -> Method:
+    """A method by name with these options, in the form with sub-models where they give sizes."""
+    cls = get_method(form_for(name, options))
+    known = {f.name for f in fields(cls)}
+    for option in options:
+        if option not in known:
+            refuse_setting(cls, option)
+            raise unknown("setting", option, [*known, *(f.name for f in fields(Settings))])
+    checked = validated(options_model(cls), options, f"method '{cls.name}'")
+    return cls(**{option: getattr(checked, option) for option in options})
+
+
+def refuse_options(method: Method, options: Mapping[str, Any], settings: list[str]) -> None:
+    """Say where options of a method belong when they are given beside it."""
+    option, known = sorted(options)[0], {f.name for f in fields(method)}
+    kind = type(method)
+    if option in known:
+        raise FedkinError(
+            f"{option} is an option of the method: write {kind.__name__}({option}=...)"
+        )
+    form = form_for(kind.name, options)  # says so where there is no such form
+    if form != kind.name:
+        raise FedkinError(
+            f"{option} goes with '{form}': write {get_method(form).__name__}({option}=...), or "
+            f"the method by its name, train(problem, '{kind.name}', {option}=...)"
+        )
+    raise unknown("setting", option, settings)
 
 
 def check_method(method: Method) -> None:

@@ -43,15 +43,45 @@ def mlp_widths():
     return Widths.of(build("mlp:12,5", (4,), 3), torch.zeros(2, 4))
 
 
+@pytest.mark.parametrize("windows", ["shared", "per-layer"])
 @pytest.mark.parametrize("kind", ["rolling", "shuffled"])
-def test_rolling_visits_every_channel_of_every_layer_equally_often_in_its_epoch(kind):
-    widths, who = mlp_widths(), torch.arange(2)
+def test_rolling_visits_every_channel_equally_often_in_its_epoch(kind, windows):
+    widths, who = Widths.of(build("mlp:12,6", (4,), 3), torch.zeros(2, 4)), torch.arange(2)
+    held = [choose(kind, widths, 0.3, 1, turn, who, windows) for turn in range(12, 24)]
     for group, size in enumerate(widths.sizes):
-        turns = range(size, 2 * size)
-        held = [choose(kind, widths, 0.3, 1, turn, who)[group] for turn in turns]
-        assert held[0].shape == (1, widths.kept(0.3)[group])
-        counts = torch.bincount(torch.cat(held).flatten(), minlength=size)
-        assert torch.equal(counts, torch.full((size,), widths.kept(0.3)[group]))
+        count = widths.kept(0.3)[group]
+        assert held[0][group].shape == (1, count)
+        counts = torch.bincount(torch.cat([row[group] for row in held]).flatten(), minlength=size)
+        assert torch.equal(counts, torch.full((size,), 12 // size * count))
+
+
+def test_shuffled_windows_are_the_sub_models_of_rolling_in_another_order():
+    # R = 12 fixed sub-models m^1..m^R, each once in an epoch: the order is one for all layers
+    widths, who = mlp_widths(), torch.arange(2)
+
+    def sub_models(kind, turns):
+        chosen = (choose(kind, widths, 0.3, 5, turn, who) for turn in turns)
+        return [tuple(tuple(row[0].tolist()) for row in groups) for groups in chosen]
+
+    rolling, epochs = sub_models("rolling", range(12)), [range(12), range(12, 24)]
+    orders = [sub_models("shuffled", turns) for turns in epochs]
+    for order in orders:
+        assert sorted(order) == sorted(rolling)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("kind", ["rolling", "shuffled"])
+def test_windows_per_layer_train_weights_that_shared_windows_never_touch(kind):
+    widths, who = Widths.of(build("mlp:16,16", (4,), 3), torch.zeros(2, 4)), torch.arange(1)
+    never = {}
+    for windows in ("shared", "per-layer"):
+        touched = torch.zeros(widths.layout.size, dtype=torch.bool)
+        for turn in range(400):
+            touched[widths.index(choose(kind, widths, 1 / 8, 0, turn, who, windows))] = True
+        never[windows] = 1 - touched.double().mean().item()
+    # of 256 weights between the layers, windows of 2 at one place reach 3 diagonals: 48
+    assert never["shared"] == pytest.approx(208 / widths.layout.size)
+    assert never["per-layer"] == 0
 
 
 def test_rolling_moves_on_by_one_channel_and_wraps_around():

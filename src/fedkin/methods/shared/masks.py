@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -42,21 +42,36 @@ def coordinate_window(like: Tensor, share: Any, start: int, windows: int) -> Ten
     return held.to(like.dtype)
 
 
-def shuffled(seed: int, windows: int, turn: int) -> int:
+def shuffled(seed: int, windows: int, turn: int, *of: int) -> int:
     """Which of the windows has its turn: all once per epoch, in a fresh random order each."""
     epoch, place = divmod(turn, windows)
-    words = rng.bits(rng.key(seed, "windows", windows, epoch), rng.positions(0, windows))
+    words = rng.bits(rng.key(seed, "windows", windows, *of, epoch), rng.positions(0, windows))
     return int(np.argsort(words[0], kind="stable")[place])
 
 
 # channels ------------------------------------------------------------------------------
 
-Choice = Callable[[int, int, int, int, int, Tensor], Tensor]
+Kind = Literal["static", "random", "rolling", "shuffled"]
+Windows = Literal["shared", "per-layer"]
+KINDS: tuple[Kind, ...] = ("static", "random", "rolling", "shuffled")
 
 
-def _static(size: int, count: int, group: int, seed: int, turn: int, who: Tensor) -> Tensor:
-    """The first channels, always (HeteroFL)."""
-    return torch.arange(count)[None]
+def choose(
+    kind: str, widths: Widths, rate: float, seed: int, turn: int, who: Tensor,
+    windows: str = "shared",
+) -> list[Tensor]:  # fmt: skip
+    """For every group the channels that clients `who` hold: [len(who), count], or one row for all.
+
+    Within a row channels are in rising order, so that a whole model is the model itself.
+    """
+    pairs = list(zip(widths.sizes, widths.kept(rate), strict=True))
+    if kind == "random":
+        return [_random(*pair, group, seed, turn, who) for group, pair in enumerate(pairs)]
+    starts = window_starts(kind, widths.sizes, seed, turn, windows)
+    return [
+        ((start + torch.arange(count)) % size).sort().values[None]
+        for start, (size, count) in zip(starts, pairs, strict=True)
+    ]
 
 
 def _random(size: int, count: int, group: int, seed: int, turn: int, who: Tensor) -> Tensor:
@@ -68,36 +83,28 @@ def _random(size: int, count: int, group: int, seed: int, turn: int, who: Tensor
     return torch.from_numpy(np.sort(order[:, :count], axis=1))
 
 
-def _rolling(size: int, count: int, group: int, seed: int, turn: int, who: Tensor) -> Tensor:
-    """A window that moves on by one channel every turn, for all clients alike (FedRolex)."""
-    return ((turn + torch.arange(count)) % size).sort().values[None]
+def window_starts(
+    kind: str, sizes: tuple[int, ...], seed: int, turn: int, windows: str = "shared"
+) -> list[int]:
+    """In which channel of each group the clients' window begins.
 
-
-def _shuffled(size: int, count: int, group: int, seed: int, turn: int, who: Tensor) -> Tensor:
-    """The windows of rolling, in a fresh random order every epoch, for all clients alike."""
-    return _rolling(size, count, group, seed, shuffled(seed, size, turn), who)
-
-
-KINDS: dict[str, Choice] = {
-    "static": _static,
-    "random": _random,
-    "rolling": _rolling,
-    "shuffled": _shuffled,
-}
-
-
-def choose(
-    kind: str, widths: Widths, rate: float, seed: int, turn: int, who: Tensor
-) -> list[Tensor]:
-    """For every group the channels that clients `who` hold: [len(who), count], or one row for all.
-
-    Within a row channels are in rising order, so that a whole model is the model itself.
+    "static": in the first (HeteroFL). "rolling": one channel further every turn (FedRolex).
+    "shuffled": of the R sub-models that rolling has, R the largest width, all once in an epoch
+    of R turns, in a fresh random order. A position is one for all groups, modulo their widths.
+    With windows "per-layer" each group has its own: rolling starts an epoch at a channel drawn
+    for the group, and shuffled has an order of its own for each, so that in time every two
+    channels of neighbouring layers are held together.
     """
-    pairs = zip(widths.sizes, widths.kept(rate), strict=True)
-    return [
-        KINDS[kind](size, count, group, seed, turn, who)
-        for group, (size, count) in enumerate(pairs)
-    ]
+    if kind == "static" or not sizes:
+        return [0] * len(sizes)
+    if windows == "shared":
+        place = turn if kind == "rolling" else shuffled(seed, max(sizes), turn)
+        return [place % size for size in sizes]
+    if kind == "shuffled":
+        return [shuffled(seed, size, turn, group) for group, size in enumerate(sizes)]
+    epoch = turn // max(sizes)
+    drawn = rng.bits(rng.key(seed, "starts", epoch), rng.positions(0, len(sizes)))[0]
+    return [(turn + int(first)) % size for first, size in zip(drawn, sizes, strict=True)]
 
 
 # capacities ----------------------------------------------------------------------------
@@ -122,6 +129,12 @@ def rates_now(fed: Federation, first: Tensor, rates: tuple[float, ...], capacity
     return deal(rates, fed.size, fed.random("rates")) if capacity == "redrawn" else first
 
 
+def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:
+    """Clients of each rate, the largest first: each group's models have one shape."""
+    for rate in sorted(set(rates[who].tolist()), reverse=True):
+        yield rate, who[rates[who] == rate]
+
+
 def written_rates(value: Any) -> Any:
     """`1,1/2,1/4` as the list of its words, and a single number as a list of one."""
     if isinstance(value, str):
@@ -135,6 +148,12 @@ def written_rate(value: Any) -> Any:
         return float(Fraction(value.strip())) if isinstance(value, str) else value
     except (ValueError, ZeroDivisionError):
         return value
+
+
+def as_numbers(rates: Any) -> Any:
+    """Rates as Python code may write them, `(1, "1/2")` or `"1,1/2"`; what is none stays."""
+    written = written_rates(rates)
+    return tuple(map(written_rate, written)) if isinstance(written, list | tuple) else rates
 
 
 Rate = Annotated[float, BeforeValidator(written_rate), Field(gt=0, le=1)]
