@@ -24,6 +24,7 @@ from tests.helpers import blobs
         ("ditto", "submodel-ditto"),
         ("local", "submodel-alone"),
         ("perm", "submodel-perm"),
+        ("perm-two-stage", "submodel-perm-two-stage"),
         ("submodel-masks", "submodel-masks"),
     ],
 )
@@ -53,12 +54,9 @@ def test_rates_in_files_may_be_numbers_and_words(written, read):
 
 
 def test_a_file_for_perm_takes_rates():
-    # "refresh" is a key of perm alone: at its default it asks for nothing
-    options = {"refresh": "epoch", "warm_up": 3, "rates": "1,1/2"}
-    config = make_config({"method": "perm", "options": options})
-    assert config.make_method().warm_up == 3
-    with pytest.raises(FedkinError, match="unknown key 'refresh'"):
-        make_config({"method": "perm", "options": options | {"refresh": "round"}})
+    options = {"refresh": "round", "warm_up": 3, "rates": "1,1/2"}
+    method = make_config({"method": "perm", "options": options}).make_method()
+    assert (method.name, method.warm_up, method.refresh) == ("submodel-perm", 3, "round")
 
 
 @pytest.mark.parametrize("wrong", ["0", "2", "1,half", "", [], "1/0", "nan", None])

@@ -22,7 +22,7 @@ from fedkin.methods.submodel import Submodel, SubmodelLocal
 from fedkin.methods.submodel_alone import SubmodelAlone
 from fedkin.methods.submodel_ditto import SubmodelDitto
 from fedkin.methods.submodel_masks import SubmodelMasks
-from fedkin.methods.submodel_perm import SubmodelPerm
+from fedkin.methods.submodel_perm import SubmodelPerm, SubmodelPermTwoStage
 from fedkin.methods.svrcd import ASVRCD, SVRCD
 
 __all__ = [
@@ -59,4 +59,5 @@ __all__ = [
     "SubmodelLocal",
     "SubmodelMasks",
     "SubmodelPerm",
+    "SubmodelPermTwoStage",
 ]

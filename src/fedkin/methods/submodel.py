@@ -15,7 +15,7 @@ from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.variants import OwnClasses, Variant
 from fedkin.errors import FedkinError
-from fedkin.methods.base import CountOrZero, Positive, State, use
+from fedkin.methods.base import CountOrZero, Positive, State
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
 from fedkin.methods.registry import register
 from fedkin.methods.shared.masks import (
@@ -80,6 +80,8 @@ class Submodel(FedAvg):
         OwnClasses, Doc("leave a client's absent classes out of its loss; zeroed: outputs to zero")
     ] = False
     output: Output = "last"
+    tune_steps: Annotated[CountOrZero, Doc("steps by which a client fine-tunes what it keeps")] = 0
+    tune_lr: Annotated[Positive | None, Doc("size of a step of fine-tuning (none: lr)")] = None
 
     def __post_init__(self) -> None:
         self.rates = as_numbers(self.rates)
@@ -153,8 +155,14 @@ class Submodel(FedAvg):
         has = F.pad(torch.atleast_2d(reply["classes"]), (1, 0), value=1.0)
         return has.gather(1, fed.problem.served[index].expand(len(has), -1))
 
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """Steps at home, as `fine_tune` takes them."""
+        lr = self.lr if self.tune_lr is None else self.tune_lr
+        return {"lr": lr, "local_steps": self.tune_steps, **self.moves}
+
     def personal(self, fed: Federation, s: State) -> Requests:
-        return self.at_home(fed, s, use, "model")
+        return self.at_home(fed, s, fine_tune, "x", **self.tuning)
 
     def global_model(self, s: State) -> Tensor | None:
         return output_of(s)
@@ -193,13 +201,6 @@ class SubmodelLocal(Submodel):
     """
 
     tune_steps: Annotated[CountOrZero, Doc("steps of fine-tuning")] = 10
-    tune_lr: Annotated[Positive | None, Doc("size of a step of fine-tuning (none: lr)")] = None
-
-    def personal(self, fed: Federation, s: State) -> Requests:
-        lr = self.lr if self.tune_lr is None else self.tune_lr
-        return self.at_home(
-            fed, s, fine_tune, "x", lr=lr, local_steps=self.tune_steps, **self.moves
-        )
 
 
 def one_or_each(name: str, rows: Tensor) -> dict[str, dict[str, Tensor]]:

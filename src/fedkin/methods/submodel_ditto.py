@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,11 @@ class SubmodelDitto(Submodel):
     that it keeps, both happen on the same minibatches and x_i is sent once, as in Ditto;
     otherwise x_i is sent beside the part to train. Lost clients keep their v_i.
     """
+
+    refuses: ClassVar[Mapping[str, str]] = {
+        **Submodel.refuses,
+        **dict.fromkeys(("tune_steps", "tune_lr"), "a client's own model is trained beside x"),
+    }
 
     lam: Annotated[NotNegative, Doc("pull of a client's own model towards x")] = 0.1
 

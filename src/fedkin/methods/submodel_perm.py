@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,57 +12,82 @@ from typing_extensions import Doc
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
 from fedkin.core.variants import Variant
-from fedkin.methods.base import NotNegative, State, use
-from fedkin.methods.perm import PermTwoStage, gradient_at
+from fedkin.methods.base import CountOrZero, NotNegative, State
+from fedkin.methods.fedavg import fine_tune
+from fedkin.methods.perm import Perm, PermTwoStage, gradient_at
 from fedkin.methods.registry import register
 from fedkin.methods.shared import mixing
 from fedkin.methods.shared.masks import levels
 from fedkin.methods.submodel import Submodel, one_or_each
 
 
-@register("submodel-perm", sized=("perm", "perm-two-stage"))
+@register("submodel-perm-two-stage", sized=("perm-two-stage",))
 @dataclass
-class SubmodelPerm(PermTwoStage, Submodel):
+class SubmodelPermTwoStage(PermTwoStage, Submodel):
     """PERM in two stages (Deng et al., 2023, different models per client).
 
-    Stage one trains w as "submodel" does. Then client j, whose mask m_j has the channels that
-    it keeps, sends the gradient of f_j at its part of w, and over the simplex
-      alpha_i = argmin sum_j alpha(j)*(c_j + |grad f_i(m_i*w) - grad f_j(m_j*w)|^2)
-                       + lam*sum_j alpha(j)^2/n_j,
+    Stage one trains w as "submodel" does. Then every client j sends g_j, the gradient of f_j at
+    the sub-model of w that all can carry (the smallest client's), and over the simplex
+      alpha_i = argmin sum_j alpha(j)*(c_j + |g_i - g_j|^2) + lam*sum_j alpha(j)^2/n_j,
     with c_j proportional to sqrt(d_j/n_j), d_j the size of client j's model; `capacity_rel` is
-    the mean of c in units of the median distance. Model i, of its own size, starts at m_i*w and
-    visits clients as in two-stage PERM. Lost clients are treated as there.
+    the mean of c in units of the median distance. Model i, of its own size, starts at its part
+    of w and visits clients as in two-stage PERM, but only those that can carry it: alpha_i(j) = 0
+    where r_j < r_i. It is used after `tune_steps` steps at home.
+
+    As printed, with `compare` "own": g_j = grad f_j(m_j*w), m_j the channels that client j keeps.
+    Such gradients differ mainly because masks do, and weights go to clients of the same size
+    rather than of the same kind. Lost clients are treated as in two-stage PERM.
     """
 
     capacity_rel: Annotated[
         NotNegative, Doc("cost of learning from clients with large models and few samples")
     ] = 0.1
+    compare: Annotated[
+        Literal["common", "own"],
+        Doc("gradients of a sub-model that all can carry, or each its own"),
+    ] = "common"
 
     def init(self, fed: Federation) -> State:
-        return State(**{**vars(Submodel.init(self, fed)), **vars(PermTwoStage.init(self, fed))})
+        s = State(**{**vars(Submodel.init(self, fed)), **vars(PermTwoStage.init(self, fed))})
+        if self.compare == "common" and self.sketch is None:
+            s.g = s.x.new_zeros(fed.size, fed.problem.variant(Variant(float(s.rates.min()))).size)
+        return s
 
     def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
+        if len(due) and self.compare == "own":
+            return self.sketched(self.own_gradients(fed, s, due))
+        smallest = float(s.rates.min())
+        x = s.x[fed.problem.widths.index(fed.problem.widths.first(smallest))[0].to(s.x.device)]
+        size = () if self.sketch is None else (self.sketch,)
+        return fed.map(
+            gradient_at, due, {"x": x}, variant=Variant(smallest, self.scaler),
+            batches=self.gradient_batches, sketch=size,
+        )  # fmt: skip
+
+    def own_gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
         """Everybody's gradient at its part of w, in the places of w; zero elsewhere."""
-        if not len(due):
-            return super().gradients(fed, s, due)
         rows, arrived = s.x.new_zeros(len(due), len(s.x)), torch.zeros(len(due), dtype=torch.bool)
         for rate, at in levels(s.rates, due):
             index, place = self.part(fed, rate, 0, at), torch.isin(due, at)
             r = fed.map(
-                gradient_at, at, variant=Variant(rate), batches=self.gradient_batches,
-                **one_or_each("x", self.kept(fed, s.x, rate, at)),
+                gradient_at, at, variant=Variant(rate, self.scaler), batches=self.gradient_batches,
+                **one_or_each("x", s.x[index]),
             )  # fmt: skip
             index = index.expand(len(at), -1)
             rows[place] = rows[place].scatter(1, index, r["g"].expand(index.shape))
             arrived[place] = r.arrived
-        return Replies(
-            due, arrived, {"g": rows if self.sketch is None else mixing.sketch(rows, self.sketch)}
-        )
+        return Replies(due, arrived, {"g": rows})
+
+    def sketched(self, r: Replies) -> Replies:
+        if self.sketch is not None:
+            r["g"] = mixing.sketch(r["g"], self.sketch)
+        return r
 
     def costs(self, fed: Federation, s: State, z: Tensor) -> Tensor:
         cost = ((self.factors(fed, s) > 0).sum(1).cpu() / fed.samples).sqrt()
         unit = mixing.scale_free(z, torch.ones(1), self.capacity_rel)
-        return unit * cost / cost.mean()
+        cannot = s.rates < s.rates[:, None]  # the client of a column cannot carry a row's model
+        return (unit * cost / cost.mean()).expand_as(z).masked_fill(cannot, torch.inf)
 
     def shuffle(self, fed: Federation, s: State) -> int:
         if s.epoch == 1 and s.hop == 0:
@@ -74,7 +99,9 @@ class SubmodelPerm(PermTwoStage, Submodel):
         lost: Tensor, **hyper: Any,
     ) -> Tensor:  # fmt: skip
         rows, models = lost.clone(), going.nonzero()[:, 0]
-        for rate, some in levels(s.rates, models):
+        # whatever the weights say (they are even before any are learnt): no host is overloaded
+        able = models[s.rates[host[models]] >= s.rates[models]]
+        for rate, some in levels(s.rates, able):
             index = self.part(fed, rate, 0, some).expand(len(some), -1)
             place = torch.isin(models, some)
             each = {"v": s.v[some].gather(1, index), "weight": weight[some].to(s.v)}
@@ -89,8 +116,10 @@ class SubmodelPerm(PermTwoStage, Submodel):
         models, requests = (s.final if s.polished == s.rounds else s.v), []
         for rate, at in levels(s.rates, torch.arange(fed.size)):
             index = self.part(fed, rate, 0, at).expand(len(at), -1)
-            own = {"model": models[at].gather(1, index)}
-            requests.append(fed.request(use, at, each=own, variant=Variant(rate)))
+            own = {"x": models[at].gather(1, index)}
+            requests.append(
+                fed.request(fine_tune, at, each=own, variant=Variant(rate), **self.tuning)
+            )
         return tuple(requests)
 
     def results(self, s: State) -> dict[str, Tensor]:
@@ -105,3 +134,27 @@ class SubmodelPerm(PermTwoStage, Submodel):
             factors = self.kept(fed, ones, rate, at).expand(index.shape)
             found[at] = found[at].scatter(1, index, factors)
         return found
+
+
+@register("submodel-perm", sized=("perm",))
+@dataclass
+class SubmodelPerm(SubmodelPermTwoStage, Perm):
+    """PERM in a single loop with models of different sizes (Deng et al., 2023).
+
+    Weights and models as in "submodel-perm-two-stage", learnt together as in "perm": once per
+    epoch, or in every round (`refresh`), clients send g_j anew, and beside it the gradient of
+    f_j at their own part of w; then w <- w - gamma*mean of these, entry by entry over the clients
+    that hold the entry. A client's last g_j stands for it while it is away.
+    """
+
+    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 5
+
+    def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
+        if not len(due):
+            return super().gradients(fed, s, due)
+        own = self.own_gradients(fed, s, due)
+        held = (self.factors(fed, s)[due[own.arrived]] > 0).sum(0)
+        mean = own["g"][own.arrived].sum(0) / held.clamp(min=1)
+        r = self.sketched(own) if self.compare == "own" else super().gradients(fed, s, due)
+        s.x = s.x - (self.lr if self.gamma is None else self.gamma) * mean
+        return r

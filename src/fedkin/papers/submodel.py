@@ -268,7 +268,7 @@ ONLY_LESS = (
     "The theorem's distance shrinks because masked runs move less in as many rounds: it says "
     "nothing about models that have learnt as much."
 )
-LARGEST_FIRST = tuple(reversed(RATES))
+SMALLEST_FIRST = tuple(reversed(RATES))
 STABILITY = Item(
     "experiment", "stability", "how far one sample moves the model (convex)",
     tuple(
@@ -281,11 +281,11 @@ STABILITY = Item(
     (
         rising("As the theorem has it: after the same number of rounds with the same step size, "
                "the fewer coordinates clients hold, the less one sample moves the model.",
-               LARGEST_FIRST, "distance", ["random", "rolling"], ONLY_LESS),
+               SMALLEST_FIRST, "distance", ["random", "rolling"], ONLY_LESS),
         rising("Not in the paper: the same after equally many steps per coordinate.",
-               LARGEST_FIRST, "equal_steps", ["random", "rolling"], ONLY_LESS),
+               SMALLEST_FIRST, "equal_steps", ["random", "rolling"], ONLY_LESS),
         rising("Not in the paper: the same relative to the distance travelled from the start.",
-               LARGEST_FIRST, "relative", ["random", "rolling"], ONLY_LESS),
+               SMALLEST_FIRST, "relative", ["random", "rolling"], ONLY_LESS),
     ),
     (Bars("distance"), Bars("equal_steps"), Bars("relative")),
     "Not a figure of the paper but its theorem: two data sets that differ in one sample of one "
