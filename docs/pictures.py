@@ -10,7 +10,7 @@ from sphinx_gallery.scrapers import figure_rst
 
 
 class NewPictures:
-    """Every PNG file that appeared below a folder since it was last looked at."""
+    """Every PNG file that appeared below a folder, outside run folders, since the last look."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -22,7 +22,7 @@ class NewPictures:
     def __call__(self, block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
         shown = []
         for path in sorted(self.folder.rglob("*.png")):
-            if path not in self.seen:
+            if path not in self.seen and "runs" not in path.relative_to(self.folder).parts:
                 self.seen.add(path)
                 shown.append(next(block_vars["image_path_iterator"]))
                 shutil.copyfile(path, shown[-1])
