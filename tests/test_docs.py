@@ -5,14 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from fedkin.methods.registry import get_method
+from fedkin.methods.registry import all_methods, get_method
 from fedkin.version import __version__
 
 ROOT = Path(__file__).parent.parent
+# what is written about every method, beside what its class says
+SECTIONS = (
+    "Rule", "Paper", "When to use it", "When not to use it", "What it records",
+    "What travels and what stays", "Differences from the paper",
+)  # fmt: skip
 
 
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
@@ -54,3 +61,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     """Sphinx checks those between the site's own pages."""
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("name", all_methods())
+def test_every_method_has_a_note_with_all_sections(name: str) -> None:
+    text = (ROOT / "docs" / "methods" / "notes" / f"{name}.md").read_text()
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
+    told = {head: body.strip() for head, body in zip(parts[::2], parts[1::2], strict=True)}
+    for section in SECTIONS:
+        assert told.get(section), f"write what {name}'s page says under '{section}'"
+    assert not set(told) - {*SECTIONS, "Symbols"}
+    symbols = re.findall(r"^(\w+):", told.get("Symbols", ""), flags=re.MULTILINE)
+    assert set(symbols) <= {field.name for field in fields(all_methods()[name])}
+
+
+def test_every_setting_of_every_method_is_explained() -> None:
+    silent = {
+        f"{name}.{field.name}"
+        for name, cls in all_methods().items()
+        for field in fields(cls)
+        if "Doc(" not in str(get_type_hints(cls, include_extras=True)[field.name])
+    }
+    assert not silent, "add Doc(...) to the annotation"

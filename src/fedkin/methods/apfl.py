@@ -34,7 +34,7 @@ class APFL(FedAvg):
     former: ClassVar[Mapping[str, tuple[str, ...]]] = {"alpha": ("own_share",)}
 
     own_share: Annotated[Share, Doc("a_i at first, share of the own model in the mix")] = 0.5
-    alpha_lr: NotNegative = 0.0
+    alpha_lr: Annotated[NotNegative, Doc("step size of a_i, 0: it stays as it is")] = 0.0
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

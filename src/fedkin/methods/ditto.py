@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -26,7 +27,7 @@ class Ditto(FedAvg):
     mean and keep their v_i; if nobody answers, x stays.
     """
 
-    lam: NotNegative = 0.1
+    lam: Annotated[NotNegative, Doc("how strongly own models are pulled to the shared one")] = 0.1
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

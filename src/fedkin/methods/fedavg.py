@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
@@ -40,8 +41,8 @@ class LocalizedFedAvg(FedAvg):
     The copy after `tune_steps` steps of size `tune_lr` (default: lr) is its personal model.
     """
 
-    tune_steps: CountOrZero = 10
-    tune_lr: Positive | None = None
+    tune_steps: Annotated[CountOrZero, Doc("steps of fine-tuning on the training data")] = 10
+    tune_lr: Annotated[Positive | None, Doc("their size (none: lr)")] = None
 
     def personal(self, fed: Federation, s: State) -> Requests:
         lr = self.lr if self.tune_lr is None else self.tune_lr

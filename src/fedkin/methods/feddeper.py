@@ -32,8 +32,12 @@ class FedDeper(FedAvg):
     below one. Lost clients are left out of the mean and keep their v_i.
     """
 
-    rho: NotNegative = 0.01
-    lam: Share = 0.5
+    rho: Annotated[
+        NotNegative, Doc("how strongly what is sent leans away from the own model, about lr")
+    ] = 0.01
+    lam: Annotated[
+        Share, Doc("share of the trained shared model in the own one, at the end of a round")
+    ] = 0.5
     refuses: ClassVar[Mapping[str, str]] = SGD_ONLY
 
     half: Annotated[bool, Doc("half the local steps, rounded up")] = False

@@ -23,7 +23,9 @@ class FedAvgM(FedAvg):
     are left out of the mean; if nobody answers, x and m stay.
     """
 
-    server_optimiser: ServerName = "momentum"
+    server_optimiser: Annotated[
+        ServerName, Doc("how the mean change becomes the server's step")
+    ] = "momentum"
     server_lr: Annotated[Positive, Doc("size of the server's step")] = 0.3
 
 
@@ -38,7 +40,9 @@ class FedAdam(FedAvg):
     answers, x, m and v stay.
     """
 
-    server_optimiser: ServerName = "adam"
+    server_optimiser: Annotated[
+        ServerName, Doc("how the mean change becomes the server's step")
+    ] = "adam"
     server_lr: Annotated[Positive, Doc("size of the server's step")] = 0.01
     server_momentum: Annotated[BelowOne, Doc("beta1 of the server")] = 0.9
 
@@ -51,4 +55,6 @@ class FedYogi(FedAdam):
     v <- v - (1 - beta2)*dx^2*sign(v - dx^2); all else as in FedAdam.
     """
 
-    server_optimiser: ServerName = "yogi"
+    server_optimiser: Annotated[
+        ServerName, Doc("how the mean change becomes the server's step")
+    ] = "yogi"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
@@ -24,7 +25,9 @@ class FedProx(FedAvg):
     are left out of the mean; if nobody answers, x stays.
     """
 
-    mu: NotNegative = 0.1
+    mu: Annotated[
+        NotNegative, Doc("how strongly local models are pulled to the received one")
+    ] = 0.1
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

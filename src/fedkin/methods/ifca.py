@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -33,8 +34,8 @@ class IFCA(FedAvg):
 
     refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
-    clusters: Count = 3
-    spread: NotNegative = 0.5
+    clusters: Annotated[Count, Doc("number of models")] = 3
+    spread: Annotated[NotNegative, Doc("how far apart the models start")] = 0.5
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -33,10 +34,10 @@ class L2SGD(Method):
     is exact when all do; a lost client stands still.
     """
 
-    lr: Positive = 0.01
-    lam: NotNegative = 0.1
-    p: Chance = 0.1
-    refresh: Share = 0.2
+    lr: Annotated[Positive, Doc("size of a step")] = 0.01
+    lam: Annotated[NotNegative, Doc("how strongly own models are pulled to their mean")] = 0.1
+    p: Annotated[Chance, Doc("probability that a step averages")] = 0.1
+    refresh: Annotated[Share, Doc("probability of new snapshots in a round")] = 0.2
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

@@ -39,7 +39,7 @@ class PFedKM(PFedMe):
 
     refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
-    clusters: Count = 3
+    clusters: Annotated[Count, Doc("number of groups")] = 3
     anew: Annotated[bool, Doc("k-means++ starts afresh in every round")] = False
 
     def init(self, fed: Federation) -> State:

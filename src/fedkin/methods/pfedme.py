@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -30,10 +31,10 @@ class PFedMe(FedAvg):
     mean; if nobody answers, x stays.
     """
 
-    lam: Positive = 15.0
-    inner_lr: Positive = 0.05
-    inner_steps: Count = 5
-    beta: Positive = 1.0
+    lam: Annotated[Positive, Doc("how strongly own models are pulled to the shared one")] = 15.0
+    inner_lr: Annotated[Positive, Doc("size of a step of the own model")] = 0.05
+    inner_steps: Annotated[Count, Doc("steps of the own model per local step")] = 5
+    beta: Annotated[Positive, Doc("share of the new mean in the shared model")] = 1.0
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

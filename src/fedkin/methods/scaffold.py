@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
@@ -30,7 +31,7 @@ class Scaffold(LocalWork):
         "server_optimiser": "its control variates suppose that the server adds the mean change",
     }
 
-    server_lr: Positive = 1.0
+    server_lr: Annotated[Positive, Doc("size of the server's step")] = 1.0
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()
