@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from fedkin.core.federation import Block, Federation, Request
+from fedkin.core.blocks import Block
+from fedkin.core.federation import Federation, Request
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.engines import Wire

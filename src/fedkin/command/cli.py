@@ -79,12 +79,22 @@ def run(
 
 
 @app.command()
-def resume(run: RunPath, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False) -> None:
+def resume(
+    run: RunPath,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="go on in another engine: embedded, wire or ray")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="engine ray: HOST:PORT of the cluster, or auto")
+    ] = None,
+) -> None:
     """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
     if (run / PLAN).exists():
         compare_command.resume(run)
     else:
-        commands.resume(run, quiet)
+        given = {"engine": engine, "ray_address": ray_address}
+        commands.resume(run, quiet, {k: v for k, v in given.items() if v is not None})
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -23,8 +23,10 @@ from fedkin.command.screen import (
     say,
     show_capacities,
 )
+from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
 from fedkin.errors import DivergedError, FedkinError
+from fedkin.methods import Method
 from fedkin.methods.registry import get_method
 from fedkin.runs import capacity
 from fedkin.runs.config import RunConfig, make_config, read_config
@@ -33,12 +35,16 @@ from fedkin.runs.listing import find_runs, result_rows
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
+from fedkin.runs.settings import Settings
 from fedkin.runs.training import Trainer
 from fedkin.runs.user_code import known_method
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.version import __version__
+
+if TYPE_CHECKING:
+    from fedkin.engines.ray.shards import Shards  # which needs Ray
 
 # errors of a disk that cannot be written any more
 STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
@@ -50,8 +56,25 @@ def run(what: str, words: Sequence[str], out: Path | None, quiet: bool) -> None:
     # a run repeated without changes gives the same numbers exactly
     again = what.endswith(".toml") and not words
     planned = read_strategy(Path(what).parent) if again else {}
-    trainer = begin(config, config.make_data(), out or default_folder(config), planned)
-    finish(trainer, quiet)
+    with data_of(config) as (data, digest, shards):
+        folder = out or default_folder(config)
+        finish(begin(config, data, folder, planned, digest, shards), quiet)
+
+
+@contextmanager
+def data_of(config: RunConfig) -> Iterator[tuple[ClientData, str, Shards | None]]:
+    """A run's data and their checksum; on a cluster, shards that read them in our place."""
+    if config.engine != "ray":
+        data = config.make_data()
+        yield data, checksum(data), None
+        return
+    from fedkin.runs.cluster import described
+
+    shards, data, digest = described(config, say)
+    try:
+        yield data, digest, shards
+    finally:
+        shards.close()
 
 
 def config_of(what: str, words: Sequence[str]) -> RunConfig:
@@ -71,20 +94,25 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def begin(
-    config: RunConfig, data: ClientData, out: Path, planned: Mapping[str, Any] | None = None
+    config: RunConfig,
+    data: ClientData,
+    out: Path,
+    planned: Mapping[str, Any] | None = None,
+    digest: str | None = None,
+    shards: Shards | None = None,
 ) -> Trainer:
     """A trainer with a new run folder, which is removed again if it cannot start."""
     problem, method = config.make_problem(data), config.make_method()
     for note in data.notes:
         say(f"note: {note}")
-    folder = RunFolder.create(out, complete(config, data))
+    folder = RunFolder.create(out, complete(config, data, digest))
     try:
         folder.log(f"begun with fedkin {__version__}, torch {torch.__version__}")
         for note in data.notes:
             folder.log(note)
         if planned:
             folder.keep_strategy(planned)
-        trainer = Trainer(problem, method, config.settings(), folder)
+        trainer = _trainer(problem, method, config.settings(), folder, shards)
         for sentence in trainer.remarks:
             say(f"note: {sentence}")
         return trainer
@@ -93,8 +121,8 @@ def begin(
         raise
 
 
-def resume(path: Path, quiet: bool) -> None:
-    """Continue a run from its last valid checkpoint."""
+def resume(path: Path, quiet: bool, elsewhere: Mapping[str, Any] | None = None) -> None:
+    """Continue a run from its last valid checkpoint, in another engine if that is asked for."""
     folder = RunFolder.open(path)
     made_with = read_toml(path / "config.toml").get("made_with", {})
     if made_with.get("by") == BY_PYTHON:
@@ -108,13 +136,22 @@ def resume(path: Path, quiet: bool) -> None:
             "other options it was started with"
         )
     config = read_config(path / "config.toml")
-    data = config.make_data()
-    if made_with.get("data_sha256", "") not in ("", checksum(data)):
-        raise FedkinError(
-            f"the data of {path} have changed since it began (the checksum differs): "
-            "restore the data, or start a new run"
-        )
-    trainer = Trainer(config.make_problem(data), config.make_method(), config.settings(), folder)
+    if elsewhere:
+        config = make_config(merge(config.model_dump(), dict(elsewhere)))
+    with data_of(config) as (data, digest, shards):
+        if made_with.get("data_sha256", "") not in ("", digest):
+            raise FedkinError(
+                f"the data of {path} have changed since it began (the checksum differs): "
+                "restore the data, or start a new run"
+            )
+        problem, method = config.make_problem(data), config.make_method()
+        trainer = _trainer(problem, method, config.settings(), folder, shards)
+        _go_on(trainer, made_with, quiet)
+
+
+def _go_on(trainer: Trainer, made_with: Mapping[str, Any], quiet: bool) -> None:
+    folder = trainer.folder
+    assert folder is not None
     for name, version in versions().items():
         if made_with.get(name, version) != version:
             say(f"note: begun with {name} {made_with[name]}, continuing with {version}: the last "
@@ -122,11 +159,22 @@ def resume(path: Path, quiet: bool) -> None:
     for sentence in trainer.resume():
         say(f"note: {sentence}")
         folder.log(sentence)
-    if trainer.round >= config.rounds:
-        say(f"{path} is finished: {trainer.round} rounds")
+    if trainer.round >= trainer.settings.rounds:
+        say(f"{folder.path} is finished: {trainer.round} rounds")
     else:
         folder.log(f"resumed after round {trainer.round}")
     finish(trainer, quiet)
+
+
+def _trainer(
+    problem: Problem, method: Method, settings: Settings, folder: RunFolder, shards: Shards | None
+) -> Trainer:
+    if shards is None:
+        return Trainer(problem, method, settings, folder)
+    from fedkin.runs.cluster import Cluster
+
+    cluster = Cluster(shards, problem, settings, folder)
+    return Trainer(problem, method, settings, folder, cluster=cluster)
 
 
 def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None:

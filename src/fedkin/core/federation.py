@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedkin.core import rng
 from fedkin.core.accounts import Accounts
+from fedkin.core.blocks import Block, Sums, add_up, row_bytes
 from fedkin.core.faults import Faults, RequestFaults
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
@@ -53,7 +54,7 @@ class Request:
 
     def bytes_per_row(self) -> int:
         """What travels to one client: the tensors' own bytes."""
-        return _row_bytes(self.each) + sum(
+        return row_bytes(self.each) + sum(
             v.element_size() * v.numel() for v in self.shared.values()
         )
 
@@ -66,26 +67,20 @@ def parts(asked: Requests) -> tuple[Request, ...]:
     return asked if isinstance(asked, tuple) else (asked,)
 
 
-@dataclass(frozen=True)
-class Block:
-    """Some clients' answers: their positions in the request, rows of replies, work done.
-
-    `good` marks the rows whose work ended in finite numbers, answer and memory; an engine
-    whose clients are elsewhere looks at the answers itself.
-    """
-
-    positions: Tensor
-    reply: dict[str, Tensor]
-    good: Tensor
-    gradients: np.ndarray[Any, np.dtype[np.int64]]
-    samples: np.ndarray[Any, np.dtype[np.int64]]
-
-
 class Engine(Protocol):
     """Carries requests to clients. Knows nothing of methods."""
 
     def run(self, request: Request) -> Iterator[Block]:
         """The answers, block by block in a fixed order; rows that no block brings are lost."""
+        ...
+
+
+@runtime_checkable
+class SummingEngine(Engine, Protocol):
+    """An engine whose clients' answers can be added up where they are computed."""
+
+    def sums(self, request: Request, weights: Tensor | None) -> Iterator[Sums]:
+        """As `run`, added up; `weights` has one number per row of the request."""
         ...
 
 
@@ -195,6 +190,7 @@ class Federation:
         count, rows = len(request.at), dict[str, Tensor]()
         arrived = torch.zeros(count, dtype=torch.bool)
         for block, good in self._answers(request):
+            assert isinstance(block, Block)
             arrived[block.positions] = good
             for name, value in block.reply.items():
                 if name not in rows:
@@ -218,17 +214,14 @@ class Federation:
         the mean is zero.
         """
         request = self.request(step, at, shared, each, variant, **hyper)
+        w = None if weights is None else weights[request.at]
         sums, total, answered = dict[str, Tensor](), 0.0, 0
-        for block, good in self._answers(request):
-            count, w = int(good.sum()), good.double()
-            if weights is not None:
-                w *= weights[request.at[block.positions]].double()
-            total, answered = total + float(w.sum()), answered + count
-            for name, value in block.reply.items():
-                rows = value.flatten(1)
-                rows = rows if count == len(rows) else torch.nan_to_num(rows, 0.0, 0.0, 0.0)
-                part = (w.to(rows) @ rows).view(value.shape[1:])
-                sums[name] = sums[name] + part if name in sums else part
+        for block, good in self._answers(request, w, summed=True):
+            own = None if w is None else w[block.positions]
+            part = block if isinstance(block, Sums) else add_up(block, good, own)
+            total, answered = total + part.weight, answered + int(good.sum())
+            for name, value in part.reply.items():
+                sums[name] = sums[name] + value if name in sums else value
         return Means(sums, total, answered)
 
     def look(self, request: Request) -> Replies:
@@ -243,15 +236,23 @@ class Federation:
                 rows[name][block.positions] = value
         return Replies(request.at, arrived, rows)
 
-    def _answers(self, request: Request) -> Iterator[tuple[Block, Tensor]]:
+    def _answers(
+        self, request: Request, weights: Tensor | None = None, summed: bool = False
+    ) -> Iterator[tuple[Block | Sums, Tensor]]:
         """Blocks of answers with the rows that count, after faults and with everything counted."""
         faulty = self.faults.draw(request.keys) if self.faults.any() else None
         down, bad, answers = request.bytes_per_row(), list[int](), 0
-        blocks = self.engine.run(request) if faulty is None else self._with_faults(request, faulty)
+        blocks: Iterator[Block | Sums]
+        if faulty is not None:
+            blocks = self._with_faults(request, faulty)
+        elif summed and isinstance(self.engine, SummingEngine):
+            blocks = self.engine.sums(request, weights)
+        else:
+            blocks = self.engine.run(request)
         for block in blocks if len(request.at) else ():
             clients = request.at[block.positions]
-            up, good = _row_bytes(block.reply), block.good
-            self.accounts.add(clients, down, up, block.gradients, block.samples)
+            good = block.good
+            self.accounts.add(clients, down, block.row_bytes, block.gradients, block.samples)
             bad += () if bool(good.all()) else clients[~good].tolist()
             answers += len(clients)
             if faulty is not None:
@@ -279,7 +280,3 @@ class Federation:
 def _names(problem: Problem, clients: list[int]) -> str:
     names = [problem.data.names[i] for i in clients[:5]]
     return ", ".join(names) + (", ..." if len(clients) > 5 else "")
-
-
-def _row_bytes(rows: Mapping[str, Tensor]) -> int:
-    return sum(v.element_size() * v.numel() // len(v) for v in rows.values() if len(v))

@@ -20,6 +20,8 @@ from torch import Tensor
 from fedkin.tensors import Chunked, Stored, read_all, write_all
 
 CHUNK_BYTES = 1 << 24
+# a table of rows, in a file or in memory
+Rows = Stored | Tensor
 
 
 class Budget:
@@ -140,7 +142,12 @@ class Memory:
         )
         return stretches
 
-    def restore(self, saved: Mapping[str, Stored]) -> None:
+    def forget(self) -> None:
+        """As if nobody had ever kept anything."""
+        for known in self.known.values():
+            known.zero_()
+
+    def restore(self, saved: Mapping[str, Rows]) -> None:
         """The opposite of `state`, read from a file piece by piece."""
         for key, rows in saved.items():
             name, _, field = key.rpartition(".")

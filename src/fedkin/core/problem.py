@@ -71,6 +71,17 @@ class Problem:
         for found in ("widths", "served"):
             self.__dict__.pop(found, None)
 
+    def with_data(self, data: ClientData, device: str | torch.device) -> Problem:
+        """The same model and loss with other clients' data, computed on this device."""
+        other = copy.copy(self)
+        other.data, other.device = data, torch.device(device)
+        module = copy.deepcopy(self.spec.module).to(other.device)
+        other.become(replace(self.spec, module=module))
+        other.train, other.test = other._part(data.train), other._part(data.test)
+        if data.validation is not None:
+            other.validation = other._part(data.validation)
+        return other
+
     def variant(self, variant: Variant) -> Problem:
         """This problem in another form, such as with a smaller model; each form is made once."""
         if variant == PLAIN:

@@ -12,11 +12,25 @@ from fedkin.errors import FedkinError
 
 # modules that offer steps: those of registered methods, and the one that evaluates models
 _offering: set[str] = set()
+# functions of modules that this process cannot import, lent by the process that asks for them
+_lent: dict[str, Step] = {}
 
 
 def offer_steps(module: str) -> None:
     """Let clients run the steps that a module defines or imports."""
     _offering.add(module)
+
+
+def offering() -> list[str]:
+    """The modules that offer steps here, by name."""
+    return sorted(_offering)
+
+
+def lend_step(name: str, step: Step) -> None:
+    """Let clients of this process run a step that another one has sent along."""
+    if not is_step(step):
+        raise FedkinError(f"'{name}' is not a step")
+    _lent[name] = step
 
 
 def step_modules() -> set[str]:
@@ -43,6 +57,8 @@ def step_name(step: Step) -> str:
 
 def find_step(name: str) -> Step:
     """A step by its name: only plain functions of `client` in modules of registered methods."""
+    if name in _lent:
+        return _lent[name]
     module, _, function = name.partition(":")
     if module not in step_modules():
         raise FedkinError(f"step '{name}' belongs to no registered method")

@@ -74,7 +74,8 @@ class ClientData:
     capacity, a site's region); `notes` what was noticed while reading, for the user;
     `global_test` the whole official test set where there is one, for judging one global model;
     `preparation` how raw samples became these inputs, for doing the same with new ones;
-    `truth` the models that a generator drew from, for judging how near training comes to them.
+    `truth` the models that a generator drew from, for judging how near training comes to them;
+    `counts` the training samples of every client and class, where the samples are elsewhere.
     """
 
     train: Examples
@@ -89,6 +90,7 @@ class ClientData:
     global_test: tuple[Tensor, Tensor] | None = None
     preparation: Preparation = field(default_factory=Preparation)
     truth: Truth | None = None
+    counts: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.names:

@@ -37,6 +37,8 @@ DATASETS: dict[str, dict[str, Any]] = {
     | {"num_clients": 20, "samples": 1250, "dim": 15, "spread": 0.3, "test_fraction": 0.2},
     "unified-ws": PLANTED
     | {"num_clients": 20, "samples": 1250, "dim": 15, "spread": 10.0, "test_fraction": 0.2},
+    "crowd": PLANTED
+    | {"num_clients": 1000, "samples": 20, "dim": 60, "spread": 0.3, "test_fraction": 0.2},
     "mnist": IMAGES,
     "fashion-mnist": IMAGES,
     "kmnist": IMAGES,

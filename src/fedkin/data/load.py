@@ -10,6 +10,7 @@ from fedkin.data import arrays, cifar, hub, idx, images, synthetic, tables
 from fedkin.data.build import build, stream
 from fedkin.data.clients import ClientData
 from fedkin.data.config import DataConfig
+from fedkin.data.crowd import crowd
 from fedkin.data.facts import with_facts
 from fedkin.data.pool import Pool
 
@@ -41,5 +42,7 @@ SOURCES: dict[str, Source] = {
 def load(config: DataConfig, seed: int) -> ClientData:
     """The clients `config` describes; the same configuration and seed give the same bits."""
     config = config.resolved()
+    if config.name == "crowd":
+        return with_facts(crowd(config, seed), config)
     data = build(SOURCES[config.name](config, stream(seed, 0)), config, seed)
     return with_facts(data, config)

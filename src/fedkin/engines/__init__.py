@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol, runtime_checkable
+
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.engines.embedded import Choices, Embedded
 from fedkin.engines.strategy import Strategy
 from fedkin.engines.wire import Wire
-from fedkin.errors import unknown
+from fedkin.errors import FedkinError, unknown
 
-__all__ = ["ENGINES", "Choices", "Embedded", "Strategy", "Wire", "make_engine"]
+__all__ = ["ENGINES", "Choices", "Choosing", "Embedded", "Strategy", "Wire", "make_engine"]
 
-ENGINES = ("embedded", "wire")
+ENGINES = ("embedded", "wire", "ray")
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """An engine that chooses how it computes, and can repeat an earlier run's choices."""
+
+    def choices(self) -> list[dict[str, Any]]: ...
+
+    def go_on_with(self, choices: Choices) -> None: ...
 
 
 def make_engine(
@@ -23,9 +34,11 @@ def make_engine(
     memory: Memory | None = None,
     planned: Choices = (),
 ) -> Embedded | Wire:
-    """An engine by name."""
+    """An engine of this process by name; the shards of `ray` are started by a run."""
     if name == "embedded":
         return Embedded(problem, strategy, block_size, threads, memory, planned)
+    if name == "ray":
+        raise FedkinError("the engine ray is used through runs: train(..., engine=\"ray\")")
     if name == "wire":
         return Wire(problem, memory)
     raise unknown("engine", name, ENGINES)

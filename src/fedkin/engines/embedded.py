@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkin.core.blocks import Block
 from fedkin.core.client import Client
-from fedkin.core.federation import Block, Request
+from fedkin.core.federation import Request
 from fedkin.core.kernels import Kernel
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem

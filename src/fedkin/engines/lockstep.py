@@ -18,12 +18,13 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
-from fedkin.core.federation import Block, Request
-from fedkin.core.memory import Memory, RamTable
+from fedkin.core.blocks import Block
+from fedkin.core.federation import Request
+from fedkin.core.memory import Memory, RamTable, Rows
 from fedkin.core.problem import Problem
 from fedkin.core.variants import PLAIN, Part, Variant
 from fedkin.engines.embedded import Embedded
-from fedkin.tensors import Chunked, Stored
+from fedkin.tensors import Chunked
 
 
 class MergedProblem(Problem):
@@ -105,7 +106,7 @@ class MemorySlice(Memory):
                 found[f"{name}.values"] = table.values[own]
         return found
 
-    def restore(self, saved: Mapping[str, Stored]) -> None:
+    def restore(self, saved: Mapping[str, Rows]) -> None:
         for key in saved:
             name, _, field = key.rpartition(".")
             if field == "values":

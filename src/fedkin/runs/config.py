@@ -108,6 +108,21 @@ class RunConfig(BaseModel):
     files: dict[str, str] = Field(
         default_factory=dict, description="checksums of Python files that the run uses"
     )
+    ray_address: str | None = Field(
+        None, description="engine ray: HOST:PORT of a cluster, or auto (none: start one here)"
+    )
+    shards: int | None = Field(
+        None, ge=1, le=MOST, description="engine ray: parts of the clients (none: one per CPU)"
+    )
+    on_loss: Literal["wait", "skip"] = Field(
+        "wait",
+        description="engine ray: restore a lost shard and repeat from the last checkpoint, or "
+        "go on without its answers",
+    )
+    ray_timeout: float = Field(
+        600.0, gt=0, description="engine ray: seconds to wait for a shard before it counts as lost"
+    )
+    gpus_per_shard: float = Field(0.0, ge=0, description="engine ray: GPUs of every shard")
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from fedkin.core.federation import Federation, Requests
-from fedkin.engines import Choices, Embedded
+from fedkin.core.memory import Rows
+from fedkin.engines import Choices, Choosing, Embedded
 from fedkin.errors import FedkinError
 from fedkin.methods import Local, Method, State, Submodel, SubmodelAlone
 from fedkin.methods.base import MOVES
 from fedkin.methods.registry import SIZES
-from fedkin.tensors import Chunked, Stored
+from fedkin.tensors import Chunked
 
 
 @dataclass
@@ -65,16 +66,16 @@ class Contender:
     def numbers(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
 
-    def restore(self, tensors: Mapping[str, Stored], numbers: Mapping[str, Any]) -> None:
+    def restore(self, tensors: Mapping[str, Rows], numbers: Mapping[str, Any]) -> None:
         """The opposite of `tensors` and `numbers`; each tensor goes where `init` had put it."""
         self.fed.accounts.table = tensors["accounts"][:]
         state: dict[str, Any] = dict(numbers)
-        for name, stored in _under("state.", tensors).items():
+        for name, stored in under("state.", tensors).items():
             fresh = getattr(self.state, name, None)
             device = fresh.device if isinstance(fresh, Tensor) else self.fed.problem.device
             state[name] = stored[:].to(device)
         self.state = State(**state)
-        self.fed.engine.memory.restore(_under("memory.", tensors))  # type: ignore[attr-defined]
+        self.fed.engine.memory.restore(under("memory.", tensors))  # type: ignore[attr-defined]
 
 
 def check_server_memory(contender: Contender, budget: int | None) -> None:
@@ -102,16 +103,18 @@ def local_like(method: Method) -> Local:
 
 
 def choices_of(contenders: Mapping[str, Contender]) -> dict[str, list[dict[str, Any]]]:
-    """The strategies that the embedded engine has chosen so far, for each contender."""
+    """The strategies that engines have chosen so far, for each contender."""
     engines = {name: contender.fed.engine for name, contender in contenders.items()}
-    return {name: e.choices() for name, e in engines.items() if isinstance(e, Embedded)}
+    return {name: e.choices() for name, e in engines.items() if isinstance(e, Choosing)}
 
 
 def go_on_with(contenders: Mapping[str, Contender], choices: Mapping[str, Choices]) -> None:
     """Use the strategies of a saved run."""
     for name, made in choices.items():
         engine = contenders[name].fed.engine
-        if isinstance(engine, Embedded):
+        # a run may go on in another engine: then that one chooses for itself
+        elsewhere = isinstance(engine, Embedded) and any("shard" in choice for choice in made)
+        if isinstance(engine, Choosing) and not elsewhere:
             engine.go_on_with(made)
 
 
@@ -126,14 +129,15 @@ def save_contenders(
 
 
 def restore_contenders(
-    contenders: Mapping[str, Contender], tensors: Mapping[str, Stored], numbers: Mapping[str, Any]
+    contenders: Mapping[str, Contender], tensors: Mapping[str, Rows], numbers: Mapping[str, Any]
 ) -> None:
     """The opposite of the function above."""
     for name, contender in contenders.items():
-        contender.restore(_under(f"{name}.", tensors), numbers[name])
+        contender.restore(under(f"{name}.", tensors), numbers[name])
 
 
-def _under(prefix: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
+def under(prefix: str, tensors: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Tensors whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): value
         for name, value in tensors.items()

@@ -81,11 +81,14 @@ def keep_inputs(folder: Path, problem: Problem) -> None:
 def label_table(data: ClientData) -> pd.DataFrame:
     """Training samples of every client: of each class, or in all where classes are not known."""
     index = pd.Index(data.names, name="client")
-    if data.num_classes is None or not data.train.here:
+    counts = data.counts
+    if counts is None and data.num_classes is not None and data.train.here:
+        counts = torch.from_numpy(class_counts(data))
+    if counts is None:
         table = pd.DataFrame({"samples": data.train.sizes.numpy()}, index)
     else:
-        names = data.class_names or [str(c) for c in range(data.num_classes)]
-        table = pd.DataFrame(class_counts(data), index, list(names))
+        names = data.class_names or [str(c) for c in range(counts.shape[1])]
+        table = pd.DataFrame(counts.numpy(), index, list(names))
     if data.groups is not None:
         table.insert(0, "(group)", data.groups.numpy())
     return table

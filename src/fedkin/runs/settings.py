@@ -11,6 +11,7 @@ from fedkin.core.faults import Faults
 from fedkin.errors import FedkinError, unknown
 
 SCHEDULES = ("constant", "cosine", "step")
+LOSSES = ("wait", "skip")
 SIZES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -34,6 +35,11 @@ class Settings:
     block_size: int | None = None
     threads: int | None = None
     memory: int | str | None = None
+    ray_address: str | None = None
+    shards: int | None = None
+    on_loss: str = "wait"
+    ray_timeout: float = 600.0
+    gpus_per_shard: float = 0.0
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
@@ -44,6 +50,7 @@ class Settings:
             "block_size",
             "threads",
             "lr_every",
+            "shards",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -58,6 +65,13 @@ class Settings:
             raise FedkinError(
                 "lr_warm_up must be at least 0 and lr_factor above 0 and at most 1, not "
                 f"{self.lr_warm_up} and {self.lr_factor}"
+            )
+        if self.on_loss not in LOSSES:
+            raise unknown("on_loss", self.on_loss, LOSSES)
+        if not self.ray_timeout > 0 or self.gpus_per_shard < 0:
+            raise FedkinError(
+                "ray_timeout must be above 0 and gpus_per_shard at least 0, not "
+                f"{self.ray_timeout} and {self.gpus_per_shard}"
             )
         parse_size(self.memory)
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -44,6 +44,9 @@ from fedkin.runs.settings import Settings, make_settings, parse_size
 from fedkin.runs.validation import check_method, make_method, refuse_options
 from fedkin.toml import to_toml
 
+if TYPE_CHECKING:
+    from fedkin.runs.cluster import Cluster  # which needs Ray
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -59,7 +62,8 @@ class Trainer:
 
     With a folder, all results are written there as they are computed, and `resume` continues
     exactly from the last checkpoint. `engine_for` gives each contender its engine when several
-    runs, `sharing` of them, are computed as one: each is then charged its part of the time.
+    runs, `sharing` of them, are computed as one: each is then charged its part of the time. With
+    a `cluster` clients are in its shards.
     """
 
     def __init__(
@@ -70,10 +74,12 @@ class Trainer:
         folder: RunFolder | None = None,
         engine_for: Callable[[str], Engine] | None = None,
         sharing: int = 1,
+        cluster: Cluster | None = None,
     ) -> None:
         check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
-        self._engine_for, self._sharing = engine_for, sharing
+        self.cluster, self._sharing = cluster, sharing
+        self._engine_for = cluster.engine_for if cluster else engine_for
         self.settings = settings or Settings()
         check_schedule(method, self.settings)
         self.round, self.stopping = 0, False
@@ -83,9 +89,7 @@ class Trainer:
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
         self._budget = Budget(parse_size(self.settings.memory))
-        self.contenders = {"method": self._contender(method, "method")}
-        if self.settings.baseline and not isinstance(method, Local):
-            self.contenders["local"] = self._contender(local_like(method), "local")
+        self.contenders = self.make_contenders()
         self.remarks = method.remarks(self.contenders["method"].fed)
         if folder:
             keep_inputs(folder.path, problem)
@@ -95,6 +99,13 @@ class Trainer:
         self.timing: list[dict[str, Any]] = []
         # one table per evaluation; with a folder they are kept there and not here
         self.clients: list[dict[str, list[Any]]] = []
+
+    def make_contenders(self) -> dict[str, Contender]:
+        """The method and, beside it, local-only training, as they are before the first round."""
+        found = {"method": self._contender(self.method, "method")}
+        if self.settings.baseline and not isinstance(self.method, Local):
+            found["local"] = self._contender(local_like(self.method), "local")
+        return found
 
     def _contender(self, method: Method, name: str) -> Contender:
         s = self.settings
@@ -125,7 +136,7 @@ class Trainer:
     def run(self, on_round: Callable[[Progress], None] | None = None) -> Run:
         """Train until the last round, or until `stopping` is set."""
         while self.round < self.settings.rounds and not self.stopping:
-            self.step()
+            self.cluster.step(self) if self.cluster else self.step()
             if on_round:
                 on_round(Progress(self.round, self.settings.rounds, self._accuracy))
         if self.folder and self.round >= self.settings.rounds:
@@ -314,13 +325,24 @@ def train(
     elif folder:
         about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
         kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
-    trainer = Trainer(problem, chosen, checked, kept)
+    trainer = Trainer(problem, chosen, checked, kept, cluster=cluster_of(problem, checked, kept))
     for sentence in trainer.remarks:
         warnings.warn(sentence, stacklevel=2)
     if kept and resume:
         for sentence in trainer.resume():
             kept.log(sentence)
     return trainer.run(on_round)
+
+
+def cluster_of(
+    problem: Problem, settings: Settings, folder: RunFolder | None
+) -> Cluster | None:
+    """The Ray cluster that holds a problem's clients, where the settings ask for one."""
+    if settings.engine != "ray":
+        return None
+    from fedkin.runs.cluster import Cluster, in_memory
+
+    return Cluster(in_memory(problem, settings), problem, settings, folder)
 
 
 def _listed(facts: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedkin.core.federation import Block, Request
+from fedkin.core.blocks import Block
+from fedkin.core.federation import Request
 from fedkin.core.memory import Memory
 from fedkin.core.replies import Replies
 from fedkin.engines.wire import Message, block, requests

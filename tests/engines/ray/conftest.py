@@ -1,0 +1,37 @@
+"""A Ray of this machine with two actors, started once for all tests that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from fedkin.core.problem import Problem
+from tests.test_common_checks import problem
+
+if TYPE_CHECKING:
+    from fedkin.engines.ray.shards import Shards
+
+if find_spec("ray") is None:  # the extra fedkin[ray] is not installed
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def small() -> Problem:
+    """Five clients of different sizes, in double precision."""
+    return problem("mlp:8", torch.float64)
+
+
+@pytest.fixture(scope="session")
+def shards(small: Problem) -> Iterator[Shards]:
+    """Two actors on a Ray of our own, which hold these clients' data."""
+    from fedkin.engines.ray.connection import RaySettings
+    from fedkin.engines.ray.shards import Shards
+
+    found = Shards(small.data, RaySettings(shards=2, timeout=240), lambda sentence: None)
+    found.begin(small)
+    yield found
+    found.close()
