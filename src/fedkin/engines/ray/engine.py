@@ -167,7 +167,7 @@ def _steps(request: Request) -> dict[str, Step]:
             found[step_name(step)] = step
     for step in found.values():
         if step.__module__ != "__main__":
-            cloudpickle.register_pickle_by_value(sys.modules[step.__module__])  # type: ignore[no-untyped-call]
+            cloudpickle.register_pickle_by_value(sys.modules[step.__module__])
     return found
 
 

@@ -232,7 +232,7 @@ class Shards:
         try:
             return ray.get(ref, timeout=self.settings.timeout)
         except GetTimeoutError:
-            free = ray.available_resources()  # type: ignore[no-untyped-call]
+            free = ray.available_resources()
             raise FedkinError(
                 f"a shard did not start within {self.settings.timeout:g} seconds: the cluster has "
                 f"{free.get('CPU', 0):g} CPUs and {free.get('memory', 0) / 1e9:.3g} GB free; wait "
