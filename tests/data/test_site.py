@@ -74,7 +74,9 @@ def test_an_arrays_own_test_part_is_used(tmp_path: Path):
     data = load(tmp_path / "my.npz", Agreement())
     assert data.num_classes is None
     assert data.train.sizes.tolist() == [4]
-    assert data.test.y.tolist() == [0.5]
+    mean, deviation = data.preparation.target
+    assert (mean, deviation) == pytest.approx((y.mean(), y.std()))
+    assert (data.test.y * deviation + mean).tolist() == pytest.approx([0.5])
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,12 @@ def test_identifiers_and_empty_columns_are_left_out_and_reported(tmp_path: Path)
 def test_numeric_targets_of_many_values_are_regression(tmp_path: Path) -> None:
     data = read(patients(), tmp_path, target_column="age")
     assert (data.num_classes, data.train.y.dtype) == (None, torch.float32)
-    assert data.train.y.mean() == pytest.approx(50, abs=5)
+    assert data.train.y.mean() == pytest.approx(0, abs=1e-6)
+    assert data.preparation.target is not None
+    assert data.preparation.target[0] == pytest.approx(50, abs=5)
+    assert read(
+        patients(), tmp_path, target_column="age", standardise_target=False
+    ).train.y.mean() == pytest.approx(50, abs=5)
 
 
 def test_word_targets_become_classes_by_name(tmp_path: Path) -> None:

@@ -55,8 +55,12 @@ def test_tables_have_a_row_per_round_and_per_client_and_evaluation(problem: Prob
     last = run.clients[run.clients["round"] == 4]
     assert run.accuracy == pytest.approx(last["personal_accuracy"].mean())
     assert list(last["gradients"]) == [40] * 6
-    better = (last["personal_accuracy"] > last["local_accuracy"]).mean()
-    assert run.metrics["better_than_alone"].iloc[-1] == pytest.approx(better)
+    gain = last["personal_accuracy"] - last["local_accuracy"]
+    assert last["gain"].to_numpy() == pytest.approx(gain.to_numpy())
+    shares = [(gain > last["noise"]).mean(), (gain < -last["noise"]).mean()]
+    end = run.metrics.iloc[-1]
+    assert [end["better_than_alone"], end["worse_than_alone"]] == pytest.approx(shares)
+    assert end["same_as_alone"] == pytest.approx(1 - sum(shares))
     assert list(run.timing["round"]) == [1, 2, 3, 4]
 
 

@@ -116,7 +116,7 @@ def watched(title: str, total: int) -> Iterator[tuple[Callable[[str], None], thr
             def advance(label: str) -> None:
                 nonlocal done
                 done += 1
-                show(Progress(done, total, None))
+                show(Progress(done, total))
 
             yield advance, stop
     finally:

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fedkin.runs.measures import Measure
 from fedkin.runs.training import Progress as RoundDone
 
 if TYPE_CHECKING:
@@ -61,10 +62,18 @@ def progress(
         task = bar.add_task(title, total=total, completed=start, accuracy="")
 
         def advance(done: RoundDone) -> None:
-            shown = "" if done.accuracy is None else f"personal accuracy {done.accuracy:.1%}"
+            value = measured(done.score, done.measure)
+            shown = "" if done.score is None else f"personal {done.measure.title} {value}"
             bar.update(task, completed=done.round, accuracy=shown)
 
         yield advance
+
+
+def measured(value: Any, measure: Measure) -> str:
+    """A score: in percent where it is a share; a dash where it is not known."""
+    if value is None or value != value:
+        return "-"
+    return f"{value:.1%}" if measure.share else f"{value:.4g}"
 
 
 def percent(value: Any) -> str:

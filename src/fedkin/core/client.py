@@ -22,6 +22,7 @@ from fedkin.core.kernels import Kernel
 from fedkin.core.kernels.native import Native
 from fedkin.core.kernels.statistics import settled, spread
 from fedkin.core.memory import Memory
+from fedkin.core.metrics import Answers
 from fedkin.core.problem import Problem
 from fedkin.core.repetition import as_state, repeat
 from fedkin.core.replies import finite_rows
@@ -229,20 +230,30 @@ class Client:
         """All training examples, a stretch at a time, with a mask: 1 for an example, 0 for none."""
         return self._sweep(self.problem.train)
 
-    def evaluate(self, v: Tensor, part: str = "test") -> dict[str, Tensor]:
-        """Sums over a part of the client's data: loss, correct answers, examples (columns)."""
-        sums = torch.zeros(len(self), 3, dtype=torch.float64, device=self.problem.device)
+    def answers(self, v: Tensor, part: str = "test", whole: bool = False) -> Iterator[Answers]:
+        """What models say about a part of the data, a stretch at a time or all at once."""
         outputs_of = self._settled(v) if self.problem.batch_norm else partial(self._outputs, v)
+        return self.judged(outputs_of, part, whole)
+
+    def judged(
+        self, outputs_of: Callable[[Tensor], Tensor], part: str, whole: bool
+    ) -> Iterator[Answers]:
+        """Answers of any function of inputs [B, n, ...], beside what is true."""
+        found: list[tuple[Tensor, Tensor, Tensor]] | None = [] if whole else None
         for batch, mask in self._sweep(self.problem.part(part)):
-            outputs = outputs_of(batch.x)
-            flat, targets = outputs.flatten(0, 1), batch.y.flatten(0, 1)
-            losses = self.problem.spec.loss.value(flat, targets).view(mask.shape)
-            sums[:, 0] += torch.where(mask > 0, losses, 0).sum(1)
-            if self.problem.data.num_classes is not None:
-                right = (self.problem.spec.loss.predict(flat) == targets).view(mask.shape)
-                sums[:, 1] += (right & (mask > 0)).sum(1)
-            sums[:, 2] += mask.sum(1)
-        return {"loss": sums[:, :1], "correct": sums[:, 1:2], "examples": sums[:, 2:]}
+            stretch = (outputs_of(batch.x), batch.y, mask)
+            if found is None:
+                yield self._answers(*stretch)
+            else:
+                found.append(stretch)
+        if found:
+            outputs, targets, masks = zip(*found, strict=True)
+            yield self._answers(torch.cat(outputs, 1), torch.cat(targets, 1), torch.cat(masks, 1))
+
+    def _answers(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Answers:
+        problem = self.problem
+        loss, scale = problem.spec.loss, problem.target_scale(self.who)
+        return Answers(outputs, targets, mask, loss, problem.data.num_classes, scale)
 
     # memory and randomness ---------------------------------------------------------
 

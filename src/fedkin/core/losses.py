@@ -20,8 +20,10 @@ class Loss:
 
     `slope`, where given, is the derivative by the outputs in closed form; otherwise
     autograd finds it. `classes` tells whether targets are class numbers, `binary` that they
-    are 0 and 1, told apart by the sign of a single output. `curvature` bounds the second
-    derivative by the outputs, where it is bounded; `bend` is that derivative by a single output.
+    are 0 and 1, told apart by the sign of a single output. `probabilities`: softmax (or, binary,
+    sigmoid) of outputs trained by it are probabilities of the classes. `curvature` bounds the
+    second derivative by the outputs, where it is bounded; `bend` is that derivative by a single
+    output.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Loss:
     classes: bool
     slope: PerExample | None = None
     binary: bool = False
+    probabilities: bool = False
     curvature: float = 1.0
     bend: PerExample | None = None
 
@@ -84,6 +87,7 @@ LOSSES = {
             _cross_entropy,
             classes=True,
             slope=_cross_entropy_slope,
+            probabilities=True,
             curvature=1 / 2,
         ),
         Loss(
@@ -92,6 +96,7 @@ LOSSES = {
             classes=True,
             slope=lambda outputs, targets: torch.sigmoid(outputs) - targets[:, None],
             binary=True,
+            probabilities=True,
             curvature=1 / 4,
             bend=lambda outputs, targets: torch.sigmoid(outputs) * torch.sigmoid(-outputs),
         ),

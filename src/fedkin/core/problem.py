@@ -129,6 +129,11 @@ class Problem:
         """The model that these clients start from: one row for all, or a row each."""
         return self.initial
 
+    def target_scale(self, who: Tensor) -> Tensor:
+        """The mean and deviation by which these clients' targets were standardised: [B, 2]."""
+        scale = self.data.preparation.target or (0.0, 1.0)
+        return torch.tensor([scale], dtype=torch.float64, device=self.device).expand(len(who), 2)
+
     @property
     def size(self) -> int:
         """How many parameters the model has."""

@@ -59,6 +59,7 @@ def from_arrays(
     names: Sequence[str] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
     task: Task = "auto",
+    standardise_target: bool = False,
     seed: int = 0,
 ) -> ClientData:
     """Clients from one (x, y) pair of arrays or tensors each.
@@ -66,7 +67,9 @@ def from_arrays(
     Without `test` (pairs in the same order) a share of each client's samples becomes its
     test set. `columns` are facts about clients, such as the rate that `capacity` names. x of
     type uint8 is pixels. Unless `task` says otherwise, targets of a floating type are for
-    regression and others are classes; labels that start at 0 stay as they are.
+    regression and others are classes; labels that start at 0 stay as they are. With
+    `standardise_target` models are trained on targets of mean 0 and deviation 1, which is undone
+    in every number shown; modules answer in that scale.
     """
     if not clients:
         raise FedkinError("there are no clients: give at least one (x, y) pair")
@@ -87,6 +90,7 @@ def from_arrays(
         partition="column",
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
+        standardise_target=standardise_target,
     )
     return replace(build(pool, config.resolved(), seed), columns=facts)
 
@@ -127,7 +131,7 @@ def _pool(x: Array, y: Array, task: Task, where: str) -> Pool:
     if task == "regression" or (task == "auto" and y.dtype.kind == "f"):
         if y.dtype.kind not in "iufb":
             raise FedkinError(f"{where} has targets of type {y.dtype}; regression needs numbers")
-        return Pool(x, y.astype(np.float32), None)
+        return Pool(x, y.astype(np.float64), None)
     labels, classes, names = encode_labels(_whole(y))
     return Pool(x, labels, classes, names)
 

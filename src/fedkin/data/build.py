@@ -12,7 +12,7 @@ from fedkin.data.clients import ClientData, Examples, Truth
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
-from fedkin.data.preparation import Preparation
+from fedkin.data.preparation import Preparation, learn_target
 from fedkin.data.shift import permute_labels, rotate, shift_groups
 from fedkin.data.split import deal_test, split, take
 from fedkin.errors import FedkinError
@@ -79,8 +79,12 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     preparation = Preparation(columns, x.dtype == np.uint8, unit_norm=config.unit_norm)
     if config.standardise and columns is None:  # tables were standardised, numbers only, above
         preparation.learn_scale(sets[0][0])
+    if config.standardise_target and pool.num_classes is None:
+        preparation.target = pool.target_scale or learn_target(sets[0][1])
     for values, _ in sets:
         preparation.scale(values)
+    if pool.num_classes is None:
+        sets = [(values, preparation.scaled_target(y)) for values, y in sets]
     examples = [
         _examples(s, rows) for s, rows in zip(sets[:3], (train, validation, test), strict=True)
     ]
@@ -101,7 +105,8 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
 
 def _truth_of(pool: Pool, config: DataConfig, names: tuple[str, ...]) -> Truth | None:
     """The true models of the clients by name; none where clients or samples were changed."""
-    changed = config.standardise or config.unit_norm or (config.label_groups or 1) > 1
+    scaled = config.standardise or config.standardise_target or config.unit_norm
+    changed = scaled or (config.label_groups or 1) > 1
     if pool.truth is None or changed or config.partition not in (None, "column"):
         return None
     place = {name: i for i, name in enumerate(pool.client_names)}

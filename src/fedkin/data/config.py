@@ -18,6 +18,7 @@ Partition = Literal["iid", "dirichlet", "classes", "shards", "powerlaw", "column
 Task = Literal["auto", "classification", "regression"]
 
 IMAGES: dict[str, Any] = {"num_clients": 20, "partition": "dirichlet"}
+FILES: dict[str, Any] = {"standardise_target": True}
 PLANTED: dict[str, Any] = {"partition": "column"}  # the generator itself makes the clients
 
 # What each data set puts in place of a value the user left out.
@@ -46,12 +47,17 @@ DATASETS: dict[str, dict[str, Any]] = {
     "cifar10": IMAGES,
     "cifar100": IMAGES,
     "images": IMAGES,
-    "npz": {},
-    "csv": {},
-    "parquet": {},
-    "hf": {},
+    "npz": FILES,
+    "csv": FILES,
+    "parquet": FILES,
+    "hf": FILES,
 }
-COMMON: dict[str, Any] = {"test_fraction": 0.25, "rotation_groups": 1, "label_groups": 1}
+COMMON: dict[str, Any] = {
+    "test_fraction": 0.25,
+    "rotation_groups": 1,
+    "label_groups": 1,
+    "standardise_target": False,
+}
 SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".npz": "npz", ".zip": "images"}
 
 
@@ -162,6 +168,11 @@ class DataConfig(BaseModel):
         default=None,
         description="features to mean 0 and deviation 1 on the training data "
         "(default: true for tables, false otherwise)",
+    )
+    standardise_target: bool | None = Field(
+        default=None,
+        description="targets that are numbers to mean 0 and deviation 1 on the training data, "
+        "undone in every result (default: true for files, false for generators)",
     )
     unit_norm: bool = Field(default=False, description="then scale each sample to Euclidean norm 1")
     samples: int | None = Field(

@@ -32,7 +32,8 @@ class Pool:
 
     `x` of type uint8 is pixels and becomes [0, 1]. `clients` numbers each row's client
     (`client_names` says which that is), `groups` the planted group of each client, `truth` the
-    models that the generator drew from.
+    models that the generator drew from, `target_scale` a mean and deviation agreed on for targets
+    that are numbers.
     """
 
     x: Array | Encoder
@@ -46,6 +47,7 @@ class Pool:
     test_clients: Rows | None = None
     notes: list[str] = field(default_factory=list)
     truth: Truth | None = None
+    target_scale: tuple[float, float] | None = None
 
     @classmethod
     def of_clients(

@@ -73,13 +73,17 @@ Column = NumberColumn | CategoryColumn
 
 @dataclass
 class Preparation:
-    """From raw samples to inputs: a table's columns encoded, pixels to [0, 1], then scaled."""
+    """From raw samples to inputs: a table's columns encoded, pixels to [0, 1], then scaled.
+
+    `target` holds the mean and deviation by which targets that are numbers were standardised.
+    """
 
     columns: Sequence[Column] | None = None
     pixels: bool = False
     mean: Array | None = None
     deviation: Array | None = None
     unit_norm: bool = False
+    target: tuple[float, float] | None = None
 
     def inputs(self, samples: pd.DataFrame | Array, where: str = "the data") -> Array:
         """New samples, made ready just as the training data were."""
@@ -98,6 +102,12 @@ class Preparation:
             raise FedkinError(f"{where} has no column '{missing}', which the training data have")
         blocks = [column.block(frame[column.name], where) for column in self.columns]
         return np.concatenate(blocks, axis=1)
+
+    def scaled_target(self, y: Array) -> Array:
+        """Targets as a model is trained on them."""
+        if self.target is not None:
+            y = (y - self.target[0]) / self.target[1]
+        return y.astype(np.float32)
 
     def learn_scale(self, x: Array) -> None:
         """Mean and deviation of every feature, from the training inputs."""
@@ -126,6 +136,7 @@ class Preparation:
             "mean": None if self.mean is None else self.mean.tolist(),
             "deviation": None if self.deviation is None else self.deviation.tolist(),
             "unit_norm": self.unit_norm,
+            "target": self.target,
         }
 
     @classmethod
@@ -137,7 +148,13 @@ class Preparation:
             None if facts["mean"] is None else np.array(facts["mean"], np.float32),
             None if facts["deviation"] is None else np.array(facts["deviation"], np.float32),
             facts["unit_norm"],
+            None if facts.get("target") is None else tuple(facts["target"]),
         )
+
+
+def learn_target(y: Array) -> tuple[float, float]:
+    """Mean and deviation of targets that are numbers, from the training data."""
+    return float(y.mean(dtype=np.float64)), float(y.std(dtype=np.float64)) or 1.0
 
 
 def learn_columns(

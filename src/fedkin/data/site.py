@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # keys of [data] that hold at every site; the file itself is the site's own choice
 SHARED_KEYS = (
-    "target_column", "standardise", "unit_norm", "test_fraction", "validation_fraction",
-    "train_per_client", "test_per_client",
+    "target_column", "standardise", "standardise_target", "unit_norm", "test_fraction",
+    "validation_fraction", "train_per_client", "test_per_client",
 )  # fmt: skip
 
 
@@ -50,8 +50,8 @@ class Agreement(BaseModel):
     )
     scale: dict[str, tuple[float, float]] = Field(
         default={},
-        description="tables: (centre, spread) of number columns; left out: the mean and "
-        "deviation of the site's own training data",
+        description="tables: (centre, spread) of number columns, the target too; left out: the "
+        "mean and deviation of the site's own training data",
     )
 
     @property
@@ -97,7 +97,8 @@ def _table(config: DataConfig, agreement: Agreement, where: str) -> Pool:
 
     y = _target(frame[target], agreement, where)
     names = agreement.class_names
-    return Pool(encode, y, len(names) or None, names)
+    scale = agreement.scale.get(target)
+    return Pool(encode, y, len(names) or None, names, target_scale=scale)
 
 
 def _column(values: pd.Series[Any], train: Rows, agreement: Agreement, standardise: bool) -> Column:
@@ -135,7 +136,7 @@ def _target(column: pd.Series[Any], agreement: Agreement, where: str) -> Array:
             raise FedkinError(
                 f"target '{column.name}' of {where} is not a number: list the classes under [sites]"
             )
-        return numbers.astype(np.float32)
+        return numbers
     if numbers is not None and (numbers == np.round(numbers)).all():
         return _labels(numbers.astype(np.int64), agreement, where)
     return _labels(column.map(str).to_numpy(), agreement, where)
@@ -173,5 +174,5 @@ def _pair(x: Array, y: Array, agreement: Agreement, where: str) -> tuple[Array, 
     finite(x, where)
     x = pixels(x) if x.dtype == np.uint8 else x
     if agreement.classes is None:
-        return x, y.astype(np.float32)
+        return x, y.astype(np.float64)
     return x, _labels(y, agreement, where)

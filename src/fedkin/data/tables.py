@@ -130,7 +130,7 @@ def _target(
             raise FedkinError(f"{name} is not a number; set task to classification")
         if np.abs(numeric).max() >= HUGE:
             raise FedkinError(f"{name} has values beyond 1e30; use a smaller unit")
-        return numeric.astype(np.float32), None, ()
+        return numeric, None, ()
     whole = numeric is not None and (numeric == np.round(numeric)).all()
     if whole and np.abs(values).max() < 2**53:
         values = values.astype(np.int64)

@@ -52,6 +52,10 @@ class MergedProblem(Problem):
     def initial_of(self, who: Tensor) -> Tensor:
         return self._initials[self._run_of[who].to(self._initials.device)]
 
+    def target_scale(self, who: Tensor) -> Tensor:
+        scales = torch.cat([p.target_scale(who[:1]) for p in self._problems])
+        return scales[self._run_of[who].to(scales.device)]
+
 
 def _merge(parts: Sequence[Part]) -> Part:
     distinct: dict[tuple[int, int], int] = {}

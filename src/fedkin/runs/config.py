@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from fedkin.core.faults import Faults
 from fedkin.core.losses import LOSSES, get_loss
+from fedkin.core.metrics import METRICS, get_metric
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.data.config import MOST
@@ -90,6 +91,12 @@ class RunConfig(BaseModel):
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     baseline: bool = Field(True, description="also train every client alone, for comparison")
     train_scores: bool = Field(False, description="evaluate models on training data as well")
+    metric: tuple[str, ...] = Field(
+        (),
+        description="what results are measured by, the first decides: "
+        f"{', '.join(METRICS)}, or your own function as file.py:name "
+        "(default: what fits the target)",
+    )
     lr_schedule: Literal["constant", "cosine", "step"] = Field(
         "constant", description="how lr changes over the rounds"
     )
@@ -127,6 +134,11 @@ class RunConfig(BaseModel):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     faults: FaultConfig = FaultConfig()
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @field_validator("memory")
     @classmethod
@@ -217,6 +229,9 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         raise unknown("engine", config.engine, ENGINES)
     check_name(config.strategy)
     find_loss(config.model.loss)
+    for name in config.metric:
+        if ":" not in name:
+            get_metric(name)
     return config
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,27 +10,42 @@ from torch import Tensor
 
 from fedkin.core.accounts import COLUMNS
 from fedkin.core.federation import Federation
+from fedkin.core.metrics import METRICS
 from fedkin.runs.evaluation import Scores
+from fedkin.runs.noise import Shares, compare_scores, intervals, shares_of
 
 # what is evaluated: personal models on test data and on validation data (for model selection),
-# the global model, and the models of local-only training
-KINDS = ("personal", "validation", "global", "local")
+# the global model, the models of local-only training on both, and the trivial answer
+KINDS = ("personal", "validation", "global", "local", "local_validation", "trivial")
 # the same on training data, if requested: personal models and the global one
 ON_TRAINING = ("train", "global_train")
 CLOCK = "_seconds"  # ending of names of wall-clock times
 
 
-def metrics_row(number: int, fed: Federation, scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """One round: accuracies where it was evaluated, totals since the start, diagnostics."""
+def metrics_row(
+    number: int, fed: Federation, scores: Mapping[str, Scores], metrics: Sequence[str]
+) -> dict[str, Any]:
+    """One round: scores where it was evaluated, totals since the start, diagnostics.
+
+    A score is the mean over clients; `_pooled` is that of all their examples together. The
+    first of the metrics decides who is worst, best, and better off than alone.
+    """
     row: dict[str, Any] = {"round": number}
     for kind in (*KINDS, *(kind for kind in ON_TRAINING if kind in scores)):
         found = scores.get(kind)
-        row[f"{kind}_accuracy"] = mean_known(found.accuracy) if found else None
-        row[f"{kind}_loss"] = mean_known(found.loss) if found else None
-    accuracy = known(scores["personal"].accuracy) if "personal" in scores else torch.empty(0)
-    row["worst_tenth"] = worst_tenth(accuracy)
-    row["best"] = float(accuracy.max()) if len(accuracy) else None
-    row["better_than_alone"] = better_share(scores)
+        for name in (*metrics, "loss"):
+            row[f"{kind}_{name}"] = mean_known(found[name]) if found else None
+    own = scores.get("personal")
+    for name in metrics:
+        row[f"personal_{name}_pooled"] = _or_none(own.pooled(name)) if own else None
+    sign = 1 if METRICS[metrics[0]].higher else -1
+    ordered = sign * known(own[metrics[0]]) if own else torch.empty(0)
+    row["worst_tenth"] = _times(sign, worst_tenth(ordered))
+    row["best"] = _times(sign, float(ordered.max())) if len(ordered) else None
+    shares = than_alone(scores, metrics[0])
+    for name in ("better", "same", "worse"):
+        title = "same_as_alone" if name == "same" else f"{name}_than_alone"
+        row[title] = getattr(shares, name) if shares else None
     row |= {name: fed.accounts.total(name) for name in COLUMNS}
     row["not_finite"] = len(fed.not_finite)
     for name, value in fed.records.items():
@@ -46,19 +61,39 @@ def clocks(fed: Federation) -> dict[str, float]:
 
 
 def client_table(
-    number: int, fed: Federation, scores: Mapping[str, Scores]
+    number: int, fed: Federation, scores: Mapping[str, Scores], metrics: Sequence[str]
 ) -> dict[str, list[Any]]:
-    """One evaluation by column: a row per client."""
+    """One evaluation by column: a row per client.
+
+    After the last round also an interval of the deciding metric, the gain over alone, and the
+    noise it has to exceed.
+    """
     data = fed.problem.data
     table: dict[str, list[Any]] = {"round": [number] * fed.size, "client": list(data.names)}
     for kind in KINDS:
         found = scores.get(kind)
-        for name in ("accuracy", "loss"):
-            values = getattr(found, name).tolist() if found else [None] * fed.size
+        for name in (*metrics, "loss"):
+            values = found[name].tolist() if found else [None] * fed.size
             table[f"{kind}_{name}"] = [_or_none(value) for value in values]
+    table |= _certainty(fed.size, scores, metrics[0])
     table["train_samples"] = data.train.sizes.tolist()
     table["test_samples"] = data.test.sizes.tolist()
     return table | {name: fed.accounts.column(name).tolist() for name in COLUMNS}
+
+
+def _certainty(clients: int, scores: Mapping[str, Scores], metric: str) -> dict[str, list[Any]]:
+    own, table = scores.get("personal"), dict[str, list[Any]]()
+    nothing: list[Any] = [None] * clients
+    last = own is not None and metric in own.resampled
+    ends = intervals(own, metric) if own and last else (None, None)
+    for name, end in zip(("low", "high"), ends, strict=True):
+        table[f"personal_{name}"] = nothing if end is None else [_or_none(v) for v in end.tolist()]
+    both = compare_scores(own, scores["local"], metric) if own and "local" in scores else None
+    table["gain"] = nothing if both is None else [_or_none(v) for v in both[0].tolist()]
+    table["noise"] = (
+        nothing if both is None or not last else [_or_none(v) for v in both[1].tolist()]
+    )
+    return table
 
 
 def numbers_row(number: int, values: Tensor) -> dict[str, list[Any]]:
@@ -82,18 +117,21 @@ def mean_known(values: Tensor) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def worst_tenth(accuracy: Tensor) -> float | None:
-    """Mean accuracy of the worst tenth of clients."""
-    if not len(accuracy):
+def worst_tenth(scores: Tensor) -> float | None:
+    """Mean score of the worst tenth of clients; more is better."""
+    if not len(scores):
         return None
-    return float(accuracy.sort().values[: max(1, len(accuracy) // 10)].mean())
+    return float(scores.sort().values[: max(1, len(scores) // 10)].mean())
 
 
-def better_share(scores: Mapping[str, Scores]) -> float | None:
-    """Share of clients whose personal model beats their model from local-only training."""
-    if "personal" not in scores or "local" not in scores:
+def than_alone(scores: Mapping[str, Scores], metric: str) -> Shares | None:
+    """Shares of clients whose personal model is better than, as good as, or worse than the one
+    they trained alone; known after the last round, when the noise is."""
+    own, alone = scores.get("personal"), scores.get("local")
+    if own is None or alone is None or metric not in own.resampled:
         return None
-    gain = scores["personal"].accuracy - scores["local"].accuracy
-    if bool(torch.isnan(gain).all()):
-        gain = scores["local"].loss - scores["personal"].loss
-    return mean_known((gain > 0).double().where(~torch.isnan(gain), torch.nan))
+    return shares_of(*compare_scores(own, alone, metric))
+
+
+def _times(sign: int, value: float | None) -> float | None:
+    return None if value is None else sign * value

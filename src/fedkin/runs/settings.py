@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -26,6 +26,7 @@ class Settings:
     checkpoint_every: int = 10
     baseline: bool = True
     train_scores: bool = False
+    metric: Sequence[str | Callable[..., float]] = ()
     lr_schedule: str = "constant"
     lr_warm_up: int = 0
     lr_every: int = 30
@@ -74,6 +75,8 @@ class Settings:
                 f"{self.ray_timeout} and {self.gpus_per_shard}"
             )
         parse_size(self.memory)
+        if isinstance(self.metric, str) or callable(self.metric):
+            object.__setattr__(self, "metric", (self.metric,))
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:

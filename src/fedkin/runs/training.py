@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedkin.core.federation import Engine, Federation
 from fedkin.core.memory import Budget, Memory
+from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, make_engine
 from fedkin.errors import DivergedError, FedkinError
@@ -31,10 +32,12 @@ from fedkin.runs.contender import (
     save_contenders,
 )
 from fedkin.runs.estimation import estimation_errors
-from fedkin.runs.evaluation import Scores, score, score_model
+from fedkin.runs.evaluation import Scores, score, score_model, score_trivial
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.inputs import keep_inputs
+from fedkin.runs.measures import ACCURACY, Measure, choose_metrics, keep_measures
 from fedkin.runs.models import save_models
+from fedkin.runs.noise import keep_resamples, resample_times
 from fedkin.runs.pictures import write_results
 from fedkin.runs.provenance import BY_PYTHON
 from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
@@ -50,11 +53,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress display needs after every round."""
+    """What a progress display needs after every round.
+
+    `score` is the mean of the deciding metric, by `measure`, at the last evaluation.
+    """
 
     round: int
     rounds: int
-    accuracy: float | None
+    score: float | None = None
+    measure: Measure = ACCURACY
 
 
 class Trainer:
@@ -84,7 +91,9 @@ class Trainer:
         check_schedule(method, self.settings)
         self.round, self.stopping = 0, False
         self.saved_round = 0
-        self._accuracy: float | None = None
+        self._score: float | None = None
+        self._trivial: Scores | None = None
+        self.metric_names = choose_metrics(problem, self.settings.metric)
         self._scores: dict[str, Scores] = {}
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
@@ -95,6 +104,7 @@ class Trainer:
             keep_inputs(folder.path, problem)
             for sentence in self.remarks:
                 folder.log(sentence)
+            keep_measures(folder.path, self.metric_names)
         self.metrics: list[dict[str, Any]] = []
         self.timing: list[dict[str, Any]] = []
         # one table per evaluation; with a folder they are kept there and not here
@@ -138,7 +148,8 @@ class Trainer:
         while self.round < self.settings.rounds and not self.stopping:
             self.cluster.step(self) if self.cluster else self.step()
             if on_round:
-                on_round(Progress(self.round, self.settings.rounds, self._accuracy))
+                measure = Measure.of(get_metric(self.metric_names[0]))
+                on_round(Progress(self.round, self.settings.rounds, self._score, measure))
         if self.folder and self.round >= self.settings.rounds:
             self._finish(self.folder)
         return Run(self.problem, self)
@@ -156,16 +167,17 @@ class Trainer:
             if now is not contender.method:
                 contender.fed.record(lr=now.lr)  # type: ignore[attr-defined]
             seconds[name] = (time.perf_counter() - start) / self._sharing
-        scores = self._evaluate(number) if last or number % self.settings.eval_every == 0 else {}
+        due = last or number % self.settings.eval_every == 0
+        scores = self._evaluate(number, last) if due else {}
         fed = self.contenders["method"].fed
-        self.metrics.append(metrics_row(number, fed, scores))
+        self.metrics.append(metrics_row(number, fed, scores, self.metric_names))
         # the time of the baseline is not part of the method's cost
         self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
         self.round = number
         if scores:
-            self._accuracy = self.metrics[-1]["personal_accuracy"]
+            self._score = self.metrics[-1][f"personal_{self.metric_names[0]}"]
             self._scores = scores
-        clients = client_table(number, fed, scores) if scores else {}
+        clients = client_table(number, fed, scores, self.metric_names) if scores else {}
         if not self.folder:
             self.clients += [clients] if scores else []
             return
@@ -174,24 +186,34 @@ class Trainer:
         if last or number % self.settings.checkpoint_every == 0:
             self.save()
 
-    def _evaluate(self, number: int) -> dict[str, Scores]:
+    def _evaluate(self, number: int, last: bool) -> dict[str, Scores]:
         torch.set_num_threads(self._threads)
-        contender = self.contenders["method"]
+        contender, metrics = self.contenders["method"], self.metric_names
+        test = self.problem.data.test
+        times = resample_times(int(test.sizes.sum())) if last else 0
         models = contender.models(number)
-        found = {"personal": score(contender.fed, models)}
+        found = {"personal": score(contender.fed, models, "test", metrics, times)}
         if self.problem.data.validation is not None:
-            found["validation"] = score(contender.fed, models, "validation")
+            found["validation"] = score(contender.fed, models, "validation", metrics)
         if self.settings.train_scores:
-            found["train"] = score(contender.fed, models, "train")
+            found["train"] = score(contender.fed, models, "train", metrics)
         model = contender.method.global_model(contender.state)
         if model is not None:
-            found["global"] = score_model(contender.fed, model)
+            found["global"] = score_model(contender.fed, model, "test", metrics)
             if self.settings.train_scores:
-                found["global_train"] = score_model(contender.fed, model, "train")
+                found["global_train"] = score_model(contender.fed, model, "train", metrics)
         contender.fed.record(**estimation_errors(contender.fed, models, model))
         if "local" in self.contenders:
             alone = self.contenders["local"]
-            found["local"] = score(alone.fed, alone.models(number))
+            models = alone.models(number)
+            found["local"] = score(alone.fed, models, "test", metrics, times)
+            if self.problem.data.validation is not None:
+                found["local_validation"] = score(alone.fed, models, "validation", metrics)
+        if self._trivial is None:  # it is the same in every round
+            self._trivial = score_trivial(contender.fed, metrics)
+        found["trivial"] = self._trivial
+        if last and self.folder:
+            keep_resamples(self.folder.path, found, metrics[0])
         bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
         if bool(bad.any()):
             names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
