@@ -18,6 +18,7 @@ from fedkin.reports.tensorboard import write_events
 from fedkin.reports.words import listed, points, shown
 from fedkin.reports.write import conclusions, findings
 from fedkin.runs.groups import Group, Records
+from fedkin.runs.measures import ACCURACY
 from tests.runs.folders import write_run
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
@@ -192,13 +193,13 @@ def test_many_clients_and_classes_are_drawn_small(tmp_path: Path) -> None:
 
 def test_capacities_are_averaged_by_rate(comparison: Path) -> None:
     group = Group("perm", (Records(comparison / "perm" / "seed-0"),))
-    drawing = capacity_plot([group], "accuracy")
+    drawing = capacity_plot([group], ACCURACY)
     assert drawing is not None
     clients = group.runs[0].clients
     last = clients[clients["round"] == 20]["personal_accuracy"].to_numpy()
     table = drawing.numbers.set_index("rate")["mean"]
     assert table[0.25] == pytest.approx((last[2] + last[5]) / 2)
-    drawing = capacity_cost_plot([group], "accuracy")
+    drawing = capacity_cost_plot([group], ACCURACY)
     assert drawing is not None
     # clients 2 and 5 send 3 and 6 kB in every round
     assert drawing.numbers.set_index("rate")["megabytes"][0.25] == pytest.approx(0.0045)
@@ -228,8 +229,8 @@ def test_event_files_without_tensorboard_are_one_sentence(
 
 
 def test_numbers_read_as_people_write_them() -> None:
-    assert shown(0.8123, "accuracy") == "81.2\u00a0%"
-    assert points(-0.0001, "accuracy") == "0.0"
-    assert points(0.05, "accuracy") == "+5.0"
+    assert shown(0.8123, ACCURACY) == "81.2\u00a0%"
+    assert points(-0.0001, ACCURACY) == "0.0"
+    assert points(0.05, ACCURACY) == "+5.0"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(["a"]) == "a"

@@ -19,6 +19,7 @@ from fedkin.reports.statistics import (
     worst_tenth,
 )
 from fedkin.runs.groups import Group, find_runs, group
+from fedkin.runs.measures import ACCURACY
 from tests.runs.folders import write_run
 
 
@@ -97,11 +98,11 @@ def test_cost_to_a_target_is_a_median_in_which_seeds_that_never_get_there_count(
     for seed, scores in enumerate(([0.5, 0.8, 0.9], [0.3, 0.5, 0.8], [0.1, 0.2, 0.3])):
         write_run(tmp_path / str(seed), "fedavg", seed, [[s, s] for s in scores])
     (one,) = groups_in(tmp_path)
-    cost = cost_to(one, "accuracy", 0.8)
+    cost = cost_to(one, ACCURACY, 0.8)
     # reached after 20, 30 and never: the median seed needs 30 rounds
     assert (cost.rounds, cost.megabytes, cost.seconds, cost.gradients) == (30, 90, 15, 150)
     assert (cost.reached, cost.count) == (2, 3)
-    assert cost_to(one, "accuracy", 0.85).rounds == math.inf
+    assert cost_to(one, ACCURACY, 0.85).rounds == math.inf
 
 
 def test_methods_are_compared_seed_by_seed_on_the_same_clients(tmp_path: Path) -> None:
@@ -158,8 +159,8 @@ def test_where_only_losses_are_known_lower_is_better(tmp_path: Path) -> None:
 def test_the_worst_tenth_has_at_least_one_client() -> None:
     import numpy as np
 
-    assert worst_tenth(np.array([0.5, 0.2, 0.9]), "accuracy") == 0.2
-    assert worst_tenth(np.arange(20) / 20, "accuracy") == pytest.approx(0.025)
+    assert worst_tenth(np.array([0.5, 0.2, 0.9]), ACCURACY) == 0.2
+    assert worst_tenth(np.arange(20) / 20, ACCURACY) == pytest.approx(0.025)
 
 
 def test_settings_are_chosen_on_validation(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fedkin.runs.capacity import (
     draw_accuracy_against_bytes,
 )
 from fedkin.runs.groups import Group, Records
+from fedkin.runs.measures import ACCURACY
 from fedkin.runs.training import train
 from tests.helpers import blobs, federation, least_squares, run
 
@@ -55,7 +56,7 @@ def test_a_run_folder_tells_the_same(tmp_path):
     assert kept["parameters"].tolist() == [9 * units + 3 for units in (16, 8, 4)]
     assert (kept["step_seconds"] > 0).all()
     assert (tmp_path / "run" / "capacity.png").stat().st_size > 5000
-    drawing = capacity_cost_plot([Group("sized", (Records(tmp_path / "run"),))], "accuracy")
+    drawing = capacity_cost_plot([Group("sized", (Records(tmp_path / "run"),))], ACCURACY)
     assert drawing is not None
     assert drawing.numbers["parameters"].tolist() == [9 * units + 3 for units in (4, 8, 16)]
     assert "A step of training, its time and its memory: sized at 0.25:" in drawing.words

@@ -12,16 +12,26 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.command.screen import console, plain_table, progress, result_table, show_capacities
+from fedkin.command.screen import (
+    console,
+    plain_table,
+    progress,
+    say,
+    show_capacities,
+    show_results,
+)
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
 from fedkin.reports.tables import result_rows as statistics_rows
 from fedkin.reports.write import conclusions, findings
 from fedkin.runs import capacity
+from fedkin.runs.alone import common_alone, gains
 from fedkin.runs.capacity import mean_levels
 from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_plan
 from fedkin.runs.folder import next_folder
+from fedkin.runs.groups import Group, Records
 from fedkin.runs.listing import result_rows
+from fedkin.runs.measures import Measure
 from fedkin.runs.options import keys_given, parse, places
 from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import RUNS, complete
@@ -73,10 +83,12 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
     if stop.is_set():
         console.print(f"stopped; continue with: fedkin resume {parent}")
         raise SystemExit(130)
-    rows = table_rows(parent, entries)
+    rows, measures, alone = table_rows(parent, entries)
     if rows:
         pd.DataFrame(rows).to_csv(parent / "table.csv", index=False)
-        console.print(result_table(rows))
+        show_results(rows, measures)
+    for words in alone:
+        say(f"alone: {words}")
     levels = mean_levels([(e.label, e.folder(parent)) for e in entries])
     if not levels.empty:
         levels.to_csv(parent / capacity.TABLE, index=False)
@@ -123,17 +135,39 @@ def watched(title: str, total: int) -> Iterator[tuple[Callable[[str], None], thr
         signal.signal(signal.SIGINT, before)
 
 
-def table_rows(parent: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """One row per label: the mean over its seeds."""
-    rows = []
+def table_rows(
+    parent: Path, entries: Sequence[Entry]
+) -> tuple[list[dict[str, Any]], list[Measure], list[str]]:
+    """One row per label (the mean over its seeds), the measures, and what alone is.
+
+    All rows are compared with the same local-only training.
+    """
+    groups = []
     for label in dict.fromkeys(entry.label for entry in entries):
         folders = [e.folder(parent) for e in entries if e.label == label]
-        found = [row for path in folders if (path / DONE).exists() for row in result_rows(path)]
-        if found:
-            means = pd.DataFrame(found).drop(columns="method").apply(pd.to_numeric).mean()
-            values = {key: None if pd.isna(v) else float(v) for key, v in means.items()}
-            rows.append({"method": label, **values})
-    return rows
+        done = tuple(Records(path) for path in folders if (path / DONE).exists())
+        groups += [Group(label, done)] if done else []
+    if not groups:
+        return [], [], []
+    measures, rows = groups[0].runs[0].measures, []
+    alone = common_alone(groups, measures[0])
+    for group in groups:
+        found = [row for run in group.runs for row in result_rows(run.path)]
+        own = [
+            {
+                "better": (g.gain > g.noise).mean(),
+                "same": (g.gain.abs() <= g.noise).mean(),
+                "worse": (g.gain < -g.noise).mean(),
+            }
+            for run in group.runs
+            if (g := gains(run, measures[0], alone.get(group.problem))) is not None
+        ]
+        means = pd.DataFrame(found).drop(columns=["method", "metric"]).apply(pd.to_numeric).mean()
+        shares = pd.DataFrame(own, columns=["better", "same", "worse"]).astype(float).mean()
+        means[shares.index] = shares
+        values = {key: None if pd.isna(v) else float(v) for key, v in means.items()}
+        rows.append({"method": group.label, "metric": measures[0].name, **values})
+    return rows, measures, [own.words for own in alone.values()]
 
 
 def _take(options: list[str], name: str) -> list[str]:

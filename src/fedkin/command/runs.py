@@ -16,13 +16,14 @@ import torch
 
 from fedkin.command.screen import (
     console,
-    percent,
+    measured,
     plain_table,
     progress,
-    result_table,
     say,
     show_capacities,
+    show_results,
 )
+from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
 from fedkin.errors import DivergedError, FedkinError
@@ -31,7 +32,9 @@ from fedkin.methods.registry import get_method
 from fedkin.runs import capacity
 from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
+from fedkin.runs.groups import Records
 from fedkin.runs.listing import find_runs, result_rows
+from fedkin.runs.measures import LOSS, Measure
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
@@ -210,7 +213,7 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
     if trainer.round < total:
         say(f"stopped after round {trainer.round}; {go_on}")
         raise SystemExit(128 + stopped[0])
-    console.print(result_table(result_rows(folder)))
+    show_results(result_rows(folder), Records(folder).measures)
     if (folder / capacity.TABLE).is_file():
         show_capacities(read_table(folder / capacity.TABLE))
     if never := capacity.words_on_untrained(folder):
@@ -243,19 +246,19 @@ def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
 
 
 def list_runs(folder: Path, csv: Path | None) -> None:
-    """One row per run folder: method, data, rounds done, personal accuracy."""
+    """One row per run folder: method, data, rounds done, and how good personal models are."""
     rows = find_runs(folder)
     if csv:
         write_text(csv, pd.DataFrame(rows).to_csv(index=False))
-    titles = ("run", "method", "data", "rounds", "personal accuracy", "alone")
+    titles = ("run", "method", "data", "rounds", "metric", "personal", "alone")
     cells = [
         [
             str(row["run"]),
             str(row["method"] or "-"),
             str(row["data"] or "-"),
             f"{'-' if row['done'] is None else row['done']}/{row['rounds'] or '-'}",
-            percent(row["personal_accuracy"]),
-            percent(row["local_accuracy"]),
+            str(row["metric"] or "-"),
+            *(measured(row[name], _measure(row["metric"])) for name in ("personal", "alone")),
         ]
         for row in rows
     ]
@@ -263,6 +266,11 @@ def list_runs(folder: Path, csv: Path | None) -> None:
     for row in rows:
         if row["problem"]:
             say(f"note: {row['problem']}")
+
+
+def _measure(name: Any) -> Measure:
+    """How to show a score by its name."""
+    return Measure.of(METRICS[name]) if name in METRICS else LOSS
 
 
 def partition(

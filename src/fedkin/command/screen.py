@@ -97,18 +97,55 @@ def plain_table(
     return table
 
 
-def result_table(rows: Iterable[Mapping[str, float | str | None]]) -> Table:
-    """One row per method: personal accuracy, gain over local training, cost."""
-    titles = ("method", "mean", "worst 10%", "best", "better than alone", "MB up", "MB down", "s")
+def result_table(
+    rows: Sequence[Mapping[str, float | str | None]], measures: Sequence[Measure]
+) -> Table:
+    """One row per method: how good personal models are, who is better off than alone, cost.
+
+    The first measure decides who is worst and best.
+    """
+    first, *others = measures
+    titles = (
+        "method", first.title, "worst 10%", "best", *(other.title for other in others),
+        "better / same / worse than alone", "MB up", "MB down", "s",
+    )  # fmt: skip
     cells = [
         [
             str(row["method"]),
-            *(percent(row[key]) for key in ("mean", "worst", "best", "better")),
+            *(measured(row[key], first) for key in ("mean", "worst", "best")),
+            *(measured(row.get(f"mean_{other}"), other) for other in others),
+            three_shares(row),
             *(f"{row[key] or 0:.2f}" for key in ("mb_up", "mb_down", "seconds")),
         ]
         for row in rows
     ]
     return plain_table(titles, cells, numbers_from=1)
+
+
+def three_shares(row: Mapping[str, Any]) -> str:
+    """Clients that are better off, the same within the noise, and worse off."""
+    shares = [row.get(key) for key in ("better", "same", "worse")]
+    if any(share is None or share != share for share in shares):
+        return "-"
+    return " / ".join(f"{share:.0%}" for share in shares)
+
+
+def show_results(
+    rows: Sequence[Mapping[str, float | str | None]], measures: Sequence[Measure]
+) -> None:
+    """The table of results, the trivial answer beside it, and a warning where it is as good."""
+    console.print(result_table(rows, measures))
+    first = measures[0]
+    trivial = [row["trivial"] for row in rows if isinstance(row.get("trivial"), float)]
+    if not trivial:
+        return
+    say(f"trivial answer (each client's commonest class or mean target): {first.title} "
+        f"{measured(trivial[0], first)}")  # fmt: skip
+    for row in rows:
+        mean, aim = row["mean"], row.get("trivial")
+        known = isinstance(mean, float) and isinstance(aim, float)
+        if known and first.sign * (mean - aim) <= 0:  # type: ignore[operator]
+            say(f"warning: {row['method']} does not beat the trivial answer")
 
 
 CAPACITY_WORDS = (

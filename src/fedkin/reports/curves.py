@@ -21,9 +21,11 @@ from fedkin.reports.drawing import (
     series_style,
     wrapped,
 )
-from fedkin.reports.statistics import Score, at_the_end, estimate, evaluations, gains
+from fedkin.reports.statistics import Score, at_the_end, estimate, evaluations
 from fedkin.reports.words import amount, listed, points, seeds, shown
+from fedkin.runs.alone import Alone, common_alone, gains
 from fedkin.runs.groups import Group
+from fedkin.runs.measures import ACCURACY
 
 COSTS = {"round": "rounds", "megabytes": "MB sent", "seconds": "seconds"}
 UNITS = {"megabytes": "MB", "seconds": "s"}
@@ -83,7 +85,7 @@ def _curves(
         axes.plot(rows[cost], rows["mean"], label=label, marker="o", markersize=3, **style)
         if rows["low"].notna().any():
             low, high = rows["low"].astype(float), rows["high"].astype(float)
-            if score == "accuracy":
+            if score.share:
                 low, high = low.clip(0, 1), high.clip(0, 1)
             axes.fill_between(rows[cost], low, high, color=style["color"], alpha=0.16, linewidth=0)
     if alone is not None and cost == "round":
@@ -101,28 +103,28 @@ def _curves(
         for label, rows in courses.items()
     ]
     words = f"At the end: {listed(at_end)}. {words}"
-    title = f"Personal {score} against {COSTS[cost]}"
+    title = f"Personal {score.title} against {COSTS[cost]}"
     return Drawing(f"{score}-by-{cost}", title, words, figure, numbers)
 
 
 def gain_bars(groups: Sequence[Group], score: Score) -> list[Drawing]:
     """For every method: each client's gain over going alone, the worst off first."""
-    everyone = [run for group in groups for run in group.runs]
-    found = []
+    alone, found = common_alone(groups, score), []
     for i, group in enumerate(groups):
+        own = alone.get(group.problem)
         parts = [
-            pd.DataFrame({"seed": run.seed, "client": gained.index, "gain": gained.to_numpy()})
+            gained.rename_axis("client").reset_index().assign(seed=run.seed)
             for run in group.runs
-            if (gained := gains(run, score, everyone)) is not None
+            if (gained := gains(run, score, own)) is not None
         ]
-        if parts:
+        if parts and own:
             rows = pd.concat(parts).sort_values("gain", kind="stable").reset_index(drop=True)
-            found.append(_gains(i, group, rows, score))
+            found.append(_gains(i, group, rows, score, own))
     return found
 
 
-def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score) -> Drawing:
-    values = rows["gain"].to_numpy() * (100 if score == "accuracy" else 1)
+def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score, alone: Alone) -> Drawing:
+    values = rows["gain"].to_numpy() * (100 if score.share else 1)
     figure, axes = canvas(2.7)
     edges = np.arange(len(values) + 1) - 0.5
     if len(values) <= 120:
@@ -133,16 +135,21 @@ def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score) -> Drawi
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.grid(axis="y")
     axes.set_xlim(edges[0], edges[-1])
-    unit = "accuracy, points" if score == "accuracy" else "lower loss"
+    unit = (
+        f"{score.title}, points"
+        if score.share
+        else f"{'' if score.higher else 'lower '}{score.title}"
+    )
     many = f" of {seeds(len(group.runs))}" if len(group.runs) > 1 else ""
     axes.set(xlabel=f"{len(values)} clients{many}, sorted", ylabel=f"gain ({unit})")
     axes.set_xticks([])
-    gain = rows["gain"]
+    gain, noise = rows["gain"], rows["noise"]
     words = (
-        f"{shown((gain > 0).mean(), 'accuracy', 0)} of clients are better off than alone, "
-        f"{shown((gain < 0).mean(), 'accuracy', 0)} worse off. The median gain is "
+        f"{shown((gain > noise).mean(), ACCURACY, 0)} of clients are better off than alone, "
+        f"{shown((gain < -noise).mean(), ACCURACY, 0)} worse off, the others the same within the "
+        f"noise of their test data. Alone is {alone.words}. The median gain is "
         f"{points(gain.median(), score)}, the worst {points(gain.min(), score)} and the best "
-        f"{points(gain.max(), score)}{' points' if score == 'accuracy' else ''}."
+        f"{points(gain.max(), score)}{' points' if score.share else ''}."
     )
     title = f"{group.label}: gain over going alone"
     return Drawing(f"gain-{number + 1}", title, words, figure, rows)
@@ -155,8 +162,8 @@ def distribution(groups: Sequence[Group], score: Score) -> Drawing:
     for i, group in enumerate(groups):
         scores = [at_the_end(run, score) for run in group.runs]
         for run, own in zip(group.runs, scores, strict=True):
-            parts.append(pd.DataFrame({"method": group.label, "seed": run.seed,
-                                       "client": own.index, score: own.to_numpy()}))  # fmt: skip
+            part = {"client": own.index, score.name: own.to_numpy()}
+            parts.append(pd.DataFrame({"method": group.label, "seed": run.seed, **part}))
         values = np.sort(np.concatenate(scores))
         low, middle, high = np.percentile(values, (25, 50, 75))
         medians.append(f"{group.label} {shown(middle, score)}")
@@ -170,12 +177,14 @@ def distribution(groups: Sequence[Group], score: Score) -> Drawing:
         axes.text(0, i - 0.3, wrapped(group.label, 52), color=INK, **place)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set(xlabel=f"personal {score} of each client", ylim=(len(groups) - 0.6, -0.75))
+    axes.set(xlabel=f"personal {score.title} of each client", ylim=(len(groups) - 0.6, -0.75))
     axes.grid(axis="x")
-    if score == "accuracy":
+    if score.share:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     words = (
         f"Dots are clients, the bar is the middle half of them, the ring the median: "
         f"{listed(medians)}."
     )
-    return Drawing("clients", f"Personal {score} over clients", words, figure, pd.concat(parts))
+    return Drawing(
+        "clients", f"Personal {score.title} over clients", words, figure, pd.concat(parts)
+    )

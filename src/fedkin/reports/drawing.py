@@ -18,6 +18,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from fedkin.runs.measures import Measure
+
 # Figures are drawn in the light colours; in the page each becomes a CSS variable, which has
 # another value in dark mode. So no colour may stand for two things.
 INK, MUTED, GRID = "#1b1f24", "#57606a", "#d5dbe1"
@@ -102,11 +104,11 @@ def series_style(number: int) -> dict[str, Any]:
     return {"color": SERIES[number % len(SERIES)], "linestyle": dash}
 
 
-def score_axis(axes: Axes, score: str) -> None:
-    """Personal scores upwards: accuracies in percent."""
+def score_axis(axes: Axes, score: Measure) -> None:
+    """Personal scores upwards: shares in percent."""
     axes.grid(axis="y")
-    axes.set_ylabel(f"personal {score}")
-    if score == "accuracy":
+    axes.set_ylabel(f"personal {score.title}")
+    if score.share:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 

@@ -30,6 +30,7 @@ from fedkin.reports.words import amount, listed, shown
 from fedkin.runs.capacity import COSTS, levels_of
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.inputs import LABELS
+from fedkin.runs.measures import ACCURACY, LOSS
 from fedkin.runs.who import TABLE, like_beside_like, read_mixing
 
 # pictures in the page have no more rows or columns than this; their csv has all
@@ -60,12 +61,12 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
     np.fill_diagonal(others, 0)
     words = (
         f"Rows are clients, columns whom they learn from, {by}. On average a client gives "
-        f"{shown(float(np.diag(weights).mean()), 'accuracy')} of its weight to itself and learns "
+        f"{shown(float(np.diag(weights).mean()), ACCURACY)} of its weight to itself and learns "
         f"from {(others > 1e-6).sum(1).mean():.1f} of {len(names) - 1} others."
     )
     if labels is not None:
         inside = float((weights * (labels[:, None] == labels)).sum(1).mean())
-        words += f" {shown(inside, 'accuracy')} of the weight stays inside the planted groups."
+        words += f" {shown(inside, ACCURACY)} of the weight stays inside the planted groups."
     numbers = pd.DataFrame(ordered, columns=[names[i] for i in order])
     numbers.insert(0, "client", [names[i] for i in order], allow_duplicates=True)
     return Drawing(f"mixing-{number + 1}", f"{group.label}: who helps whom", words, figure, numbers)
@@ -143,7 +144,7 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     parts = [f"{r['method']} at {r['rate']:g}: {shown(r['mean'], score)}"
              for r in numbers.to_dict("records")]  # fmt: skip
     words = f"Means over clients of each capacity, with standard errors: {listed(parts)}."
-    return Drawing("capacity", f"Personal {score} by capacity", words, figure, numbers)
+    return Drawing("capacity", f"Personal {score.title} by capacity", words, figure, numbers)
 
 
 def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
@@ -158,13 +159,15 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
         return None
     table = pd.concat(rows)
     table["megabytes"] = table["bytes_per_round"] / table["clients"] / 1e6
-    shown_columns = ["megabytes", score, *(name for name in COSTS if name in table)]
+    if score.name not in table:  # costs were kept beside accuracy and loss only
+        score = LOSS if table["accuracy"].isna().all() else ACCURACY
+    shown_columns = ["megabytes", score.name, *(name for name in COSTS if name in table)]
     numbers = table.groupby(["method", "rate"])[shown_columns].mean().reset_index()
     figure, axes = canvas(3.0)
     places = {group.label: i for i, group in enumerate(groups)}
     for label, part in numbers.groupby("method", sort=False):
         style = series_style(places[str(label)])
-        axes.plot(part["megabytes"], part[score], marker="o", label=label, **style)
+        axes.plot(part["megabytes"], part[score.name], marker="o", label=label, **style)
     axes.set_xlabel("MB per client and round")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     score_axis(axes, score)
@@ -179,7 +182,7 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
             for r in numbers.to_dict("records")
         ]
         words += f" A step of training, its time and its memory: {listed(steps)}."
-    title = f"Personal {score} by what a client sends"
+    title = f"Personal {score.title} by what a client sends"
     return Drawing("capacity-cost", title, words, figure, numbers)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,11 @@ import pandas as pd
 from scipy import stats
 
 from fedkin.errors import FedkinError
+from fedkin.runs.alone import Alone, common_alone, gains, same_clients
 from fedkin.runs.groups import Group, Records
+from fedkin.runs.measures import LOSS, Measure
 
-Score = Literal["accuracy", "loss"]
+Score = Measure
 Floats = npt.NDArray[np.float64]
 PERCENTILES = (5, 25, 50, 75, 95)
 
@@ -51,15 +52,13 @@ def estimate(values: Sequence[float | None], confidence: float = 0.95) -> Estima
 
 
 def score_of(groups: Sequence[Group]) -> Score:
-    """Accuracy, or the loss where targets are numbers and nothing counts as correct."""
+    """The measure that decides: the first one of the first run that all runs have."""
     runs = [run for group in groups for run in group.runs]
-    counted = all(run.metrics["personal_accuracy"].notna().any() for run in runs)
-    return "accuracy" if counted else "loss"
-
-
-def better(score: Score) -> int:
-    """The sign of an improvement."""
-    return 1 if score == "accuracy" else -1
+    for measure in (*runs[0].measures, LOSS):
+        column = f"personal_{measure}"
+        if all(column in run.metrics and run.metrics[column].notna().any() for run in runs):
+            return measure
+    return LOSS
 
 
 def evaluations(run: Records, score: Score) -> pd.DataFrame:
@@ -78,32 +77,13 @@ def chosen_on_validation(run: Records, score: Score) -> pd.Series | None:
     column = f"validation_{score}"
     if column not in rows or rows[column].isna().all():
         return None
-    return rows.loc[(better(score) * rows[column]).idxmax()]
+    return rows.loc[(score.sign * rows[column]).idxmax()]
 
 
 def at_the_end(run: Records, score: Score, kind: str = "personal") -> pd.Series:
     """Every client's score at the last evaluation, by the client's name."""
     last = run.clients[run.clients["round"] == run.clients["round"].max()]
     return last.set_index("client")[f"{kind}_{score}"].dropna()
-
-
-def gains(run: Records, score: Score, others: Sequence[Records] = ()) -> pd.Series | None:
-    """How much better every client is off than alone.
-
-    Alone is the baseline trained beside the run, or a run of `local` among the others
-    with the same seed and the same clients.
-    """
-    alone = at_the_end(run, score, "local")
-    if alone.empty:
-        twins = [o for o in others if o.method == "local" and same_clients(o, run)]
-        if not twins or run.method == "local":
-            return None
-        alone = at_the_end(twins[0], score)
-    return (better(score) * (at_the_end(run, score) - alone)).dropna()
-
-
-def same_clients(a: Records, b: Records) -> bool:
-    return a.seed == b.seed and a.data is not None and a.data == b.data
 
 
 # one method -----------------------------------------------------------------------------
@@ -135,7 +115,10 @@ class Summary:
     percentiles: Mapping[int, float]
     spread: Estimate
     better_than_alone: Estimate | None
+    same_as_alone: Estimate | None
+    worse_than_alone: Estimate | None
     mean_gain: Estimate | None
+    trivial: Estimate | None
     shared_model: Estimate | None
     megabytes: float
     seconds: float
@@ -148,16 +131,14 @@ def summarise(
 ) -> list[Summary]:
     """One summary per group of repeats."""
     score = score or score_of(groups)
-    everyone = [run for group in groups for run in group.runs]
-    return [_summary(group, score, target, everyone) for group in groups]
+    alone = common_alone(groups, score)
+    return [_summary(group, score, target, alone.get(group.problem)) for group in groups]
 
 
-def _summary(
-    group: Group, score: Score, target: float | None, everyone: Sequence[Records]
-) -> Summary:
+def _summary(group: Group, score: Score, target: float | None, alone: Alone | None) -> Summary:
     rows = [evaluations(run, score).iloc[-1] for run in group.runs]
     clients = [at_the_end(run, score).to_numpy() for run in group.runs]
-    gained = [g for run in group.runs if (g := gains(run, score, everyone)) is not None]
+    gained = [g for run in group.runs if (g := gains(run, score, alone)) is not None]
     best = [chosen_on_validation(run, score) for run in group.runs]
     known = [row for row in best if row is not None]
     known = known if len(known) == len(best) else []
@@ -178,8 +159,11 @@ def _summary(
             p: float(np.mean([np.percentile(values, p) for values in clients])) for p in PERCENTILES
         },
         spread=spread,
-        better_than_alone=estimate([float((g > 0).mean()) for g in gained]),
-        mean_gain=estimate([float(g.mean()) for g in gained]),
+        better_than_alone=estimate([float((g.gain > g.noise).mean()) for g in gained]),
+        same_as_alone=estimate([float((g.gain.abs() <= g.noise).mean()) for g in gained]),
+        worse_than_alone=estimate([float((g.gain < -g.noise).mean()) for g in gained]),
+        mean_gain=estimate([float(np.average(g.gain, weights=g.examples)) for g in gained]),
+        trivial=estimate([row.get(f"trivial_{score}") for row in rows]),
         shared_model=estimate([row[f"global_{score}"] for row in rows]),
         megabytes=float(np.mean([row["megabytes"] for row in rows])),
         seconds=float(np.mean([row["seconds"] for row in rows])),
@@ -190,8 +174,8 @@ def _summary(
 
 def worst_tenth(values: Floats, score: Score) -> float:
     """Mean score of the worst tenth of clients (at least one)."""
-    ordered = np.sort(better(score) * values)
-    return float(better(score) * ordered[: max(1, len(ordered) // 10)].mean())
+    ordered = np.sort(score.sign * values)
+    return float(score.sign * ordered[: max(1, len(ordered) // 10)].mean())
 
 
 def cost_to(group: Group, score: Score, target: float) -> Cost:
@@ -200,7 +184,7 @@ def cost_to(group: Group, score: Score, target: float) -> Cost:
     costs = []
     for run in group.runs:
         rows = evaluations(run, score)
-        there = rows[better(score) * (rows[f"personal_{score}"] - target) >= 0]
+        there = rows[score.sign * (rows[f"personal_{score}"] - target) >= 0]
         costs.append([float(there.iloc[0][c]) if len(there) else np.inf for c in columns])
     rounds, megabytes, seconds, gradients = np.median(np.array(costs), axis=0).tolist()
     reached = sum(bool(np.isfinite(cost[0])) for cost in costs)
@@ -237,7 +221,7 @@ def paired(groups: Sequence[Group], score: Score | None = None) -> list[Paired]:
         twins = [(a, b) for a in first.runs for b in second.runs if same_clients(a, b)]
         column = f"personal_{score}"
         ends = [[evaluations(run, score).iloc[-1][column] for run in pair] for pair in twins]
-        advantages = [better(score) * float(a - b) for a, b in ends]
+        advantages = [score.sign * float(a - b) for a, b in ends]
         found.append((first.label, second.label, len(twins), estimate(advantages)))
         tests.append(paired_p(advantages))
     return [Paired(*pair, p) for pair, p in zip(found, holm(tests), strict=True)]
@@ -281,7 +265,7 @@ def choose(groups: Sequence[Group], score: Score | None = None) -> list[Group]:
 def _merit(group: Group, score: Score) -> tuple[bool, float]:
     column = f"validation_{score}"
     ends = [evaluations(run, score).iloc[-1].get(column, np.nan) for run in group.runs]
-    value = better(score) * float(np.mean(ends))
+    value = score.sign * float(np.mean(ends))
     if np.isnan(value):
         raise FedkinError(
             "hyper-parameters are chosen on validation data, and these runs have none: "

@@ -19,6 +19,7 @@ from fedkin.reports.words import (
     shown,
     with_interval,
 )
+from fedkin.runs.measures import ACCURACY
 
 Row = Mapping[str, str]
 
@@ -31,14 +32,17 @@ def result_rows(summaries: Sequence[Summary], chosen: Sequence[str], score: Scor
         row = {
             "method": s.label + (" ✓" if s.label in chosen else ""),
             "seeds": str(s.seeds),
-            f"personal {score}, last round": with_interval(s.last, score),
+            f"personal {score.title}, last round": with_interval(s.last, score),
             "best round, chosen on validation": (
                 f"{best} (round {s.best_round:.0f})" if s.best_round else "last only"
             ),
             "worst tenth of clients": with_interval(s.worst_tenth, score),
-            "better off than alone": with_interval(s.better_than_alone, "accuracy"),
+            "better off than alone": with_interval(s.better_than_alone, ACCURACY),
+            "the same": with_interval(s.same_as_alone, ACCURACY),
+            "worse off": with_interval(s.worse_than_alone, ACCURACY),
             "gain over alone": _gain(s.mean_gain, score),
             "global model": with_interval(s.shared_model, score),
+            "trivial answer": with_interval(s.trivial, score),
         }
         rows.append(row)
     return _without_empty(rows)

@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from math import isfinite
 
 from fedkin.reports.statistics import Estimate, Paired, Score, Summary
+from fedkin.runs.measures import ACCURACY
 
 NOTHING = "—"
 SPACE = "\u00a0"  # where a line must not break
 
 
 def shown(value: float | None, score: Score, digits: int = 1) -> str:
-    """An accuracy in percent, a loss as it is."""
+    """A share in percent, other scores as they are."""
     if value is None or value != value:
         return NOTHING
-    return f"{100 * value:.{digits}f}{SPACE}%" if score == "accuracy" else f"{value:.4g}"
+    return f"{100 * value:.{digits}f}{SPACE}%" if score.share else f"{value:.4g}"
 
 
 def points(value: float | None, score: Score) -> str:
-    """A difference of accuracies in percentage points, of losses as it is."""
+    """A difference of shares in percentage points, of other scores as it is."""
     if value is None or value != value:
         return NOTHING
-    text = f"{100 * value:+.1f}" if score == "accuracy" else f"{value:+.3g}"
+    text = f"{100 * value:+.1f}" if score.share else f"{value:+.3g}"
     return text if float(text) else text.lstrip("+-")
 
 
@@ -34,7 +35,7 @@ def with_interval(found: Estimate | None, score: Score) -> str:
         return shown(found.mean, score)
     half = found.high - found.mean
     return shown(found.mean, score) + (
-        f"{SPACE}±{SPACE}{100 * half:.1f}" if score == "accuracy" else f"{SPACE}±{SPACE}{half:.2g}"
+        f"{SPACE}±{SPACE}{100 * half:.1f}" if score.share else f"{SPACE}±{SPACE}{half:.2g}"
     )
 
 
@@ -64,13 +65,15 @@ def seeds(count: int) -> str:
 def verdict(summaries: Sequence[Summary], pairs: Sequence[Paired], score: Score) -> list[str]:
     """What may be concluded, from the best of the summaries (which come best first) down."""
     top = summaries[0]
-    what = "mean personal accuracy" if score == "accuracy" else "mean loss of personal models"
-    first = f"{top.label}: {what} {with_interval(top.last, score)} over {seeds(top.seeds)}."
+    value = f"{with_interval(top.last, score)} over {seeds(top.seeds)}"
+    first = f"{top.label}: mean personal {score.title} {value}."
     if top.seeds == 1:
         return [
             first,
             "This is one seed: what happened once. Nothing is concluded about methods; "
             "repeat with --seeds 5 or more.",
+            *([three_shares(top)] if top.better_than_alone else []),
+            *not_better_than_trivial(summaries, score),
         ]
     found = [first]
     against = {
@@ -89,6 +92,29 @@ def verdict(summaries: Sequence[Summary], pairs: Sequence[Paired], score: Score)
     if untested:
         found.append(f"Not tested against {listed(untested)}: too few seeds on the same clients.")
     if top.better_than_alone is not None:
-        share = shown(top.better_than_alone.mean, "accuracy", 0)
-        found.append(f"{share} of its clients are better off than alone.")
-    return found
+        found.append(three_shares(top))
+    return [*found, *not_better_than_trivial(summaries, score)]
+
+
+def three_shares(s: Summary) -> str:
+    """Who is better off than alone, who is not, and of whom that cannot be told."""
+    assert s.better_than_alone
+    assert s.same_as_alone
+    assert s.worse_than_alone
+    parts = (s.better_than_alone, s.same_as_alone, s.worse_than_alone)
+    better, same, worse = (shown(part.mean, ACCURACY, 0) for part in parts)
+    return (
+        f"{better} of its clients are better off than alone, {worse} worse off, and {same} the "
+        "same within the noise of their test data."
+    )
+
+
+def not_better_than_trivial(summaries: Sequence[Summary], score: Score) -> list[str]:
+    """A warning about methods that a constant answer matches."""
+    poor = [s for s in summaries if s.trivial and score.sign * (s.last.mean - s.trivial.mean) <= 0]
+    return [
+        f"Warning: {s.label} does not beat the trivial answer (each client's commonest class or "
+        f"mean target), whose {score.title} is {shown(s.trivial.mean, score)}."
+        for s in poor
+        if s.trivial
+    ]

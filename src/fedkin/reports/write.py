@@ -24,7 +24,6 @@ from fedkin.reports.statistics import (
     Paired,
     Score,
     Summary,
-    better,
     choose,
     estimate,
     evaluations,
@@ -33,6 +32,7 @@ from fedkin.reports.statistics import (
     summarise,
 )
 from fedkin.reports.words import seeds, shown, verdict
+from fedkin.runs.alone import common_alone
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.groups import Group, find_runs, group, shared_settings
 from fedkin.tensors import write_text
@@ -76,7 +76,7 @@ def findings(paths: Sequence[Path], target: float | None = None) -> Findings:
     """What some runs show."""
     groups, notes = group(find_runs(paths))
     score = score_of(groups)
-    means = {s.label: better(score) * s.last.mean for s in summarise(groups, score)}
+    means = {s.label: score.sign * s.last.mean for s in summarise(groups, score)}
     groups.sort(key=lambda g: -means[g.label])
     aim, why = usual_target(groups, score) if target is None else (target, "")
     compared, chosen = groups, list[str]()
@@ -90,6 +90,7 @@ def findings(paths: Sequence[Path], target: float | None = None) -> Findings:
             notes.append(NOT_CHOSEN)
     if any((run.path.resolve().parents[1] / PLAN).exists() for g in groups for run in g.runs):
         notes.append(TOGETHER)
+    notes += [f"Alone is {alone.words}." for alone in common_alone(groups, score).values()]
     summaries, pairs = summarise(groups, score, aim), list[Paired]()
     for problem in dict.fromkeys(g.problem for g in compared):
         pairs += paired([g for g in compared if g.problem == problem], score)
@@ -170,7 +171,7 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
     curves, clients_, inside = (html.figures(drawn[part]) for part in drawn)
     sections += [
         html.section("Results", html.card(tables.as_html(results, _caption(score)))),
-        html.section(f"Personal {score} and what it costs", curves, _costs(found)),
+        html.section(f"Personal {score.title} and what it costs", curves, _costs(found)),
         html.section("What it means for each client", clients_, _spread(found)),
     ]
     if found.pairs:
@@ -198,7 +199,7 @@ def _config(group_: Group) -> str:
 
 
 def _costs(found: Findings) -> str:
-    goal = f"{shown(found.target, found.score)} personal {found.score}{found.why}"
+    goal = f"{shown(found.target, found.score)} personal {found.score.title}{found.why}"
     caption = (
         f"What it took to reach {goal}: medians over seeds, at the first evaluation there. "
         "A dash: not reached by most seeds."
@@ -222,7 +223,7 @@ def _comparisons(found: Findings) -> str:
 
 
 def _caption(score: Score) -> str:
-    unit = "percentage points" if score == "accuracy" else "loss"
+    unit = "percentage points" if score.share else f"{score.title}, weighted by test examples"
     return (
         "Personal models on their own clients' test data. ± is the 95 % confidence interval of "
         f"the mean over seeds (Student's t). Gains are in {unit}."

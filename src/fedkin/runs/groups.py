@@ -14,6 +14,7 @@ import pandas as pd
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import LABELS
+from fedkin.runs.measures import ACCURACY, LOSS, Measure, read_measures
 from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
@@ -60,6 +61,16 @@ class Records:
     def timing(self) -> pd.DataFrame:
         """Seconds of every round."""
         return self.table("timing.csv")
+
+    @cached_property
+    def measures(self) -> list[Measure]:
+        """What the run was measured by, the deciding measure first."""
+        found = read_measures(self.path)
+        if not found:  # of an older version: accuracy, or the loss where nothing can be counted
+            counted = "personal_accuracy" in self.metrics
+            counted = counted and bool(self.metrics["personal_accuracy"].notna().any())
+            found = [ACCURACY if counted else LOSS]
+        return found
 
     @property
     def rounds(self) -> int:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
+from fedkin.runs.groups import Records
 from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
@@ -16,16 +17,21 @@ Row = dict[str, float | str | None]
 
 
 def result_rows(folder: Path) -> list[Row]:
-    """The last evaluation of a run, next to local-only training."""
-    metrics = read_table(folder / "metrics.csv")
-    last = _last_evaluation(metrics)
-    timing = read_table(folder / "timing.csv")
+    """The last evaluation of a run by its deciding measure, next to local-only training."""
+    run = Records(folder)
+    last, timing = _last_evaluation(run.metrics), run.timing
+    first, *others = run.measures
     row: Row = {
-        "method": short_name(str(read_toml(folder / "config.toml")["method"])),
-        "mean": _value(last.get("personal_accuracy")),
+        "method": short_name(run.method),
+        "metric": first.name,
+        "mean": _value(last.get(f"personal_{first}")),
         "worst": _value(last.get("worst_tenth")),
         "best": _value(last.get("best")),
+        "trivial": _value(last.get(f"trivial_{first}")),
         "better": _value(last.get("better_than_alone")),
+        "same": _value(last.get("same_as_alone")),
+        "worse": _value(last.get("worse_than_alone")),
+        **{f"mean_{other}": _value(last.get(f"personal_{other}")) for other in others},
         "mb_up": float(last.get("bytes_up", 0)) / 1e6,
         "mb_down": float(last.get("bytes_down", 0)) / 1e6,
         "seconds": float(timing["seconds"].sum()) if len(timing) else 0.0,
@@ -50,7 +56,7 @@ def _age(path: Path) -> float:
 
 def _describe(path: Path) -> Row:
     row: Row = {"run": str(path), "method": None, "data": None, "done": None, "rounds": None}
-    row |= {"personal_accuracy": None, "local_accuracy": None, "problem": None}
+    row |= {"metric": None, "personal": None, "alone": None, "problem": None}
     try:
         config = read_toml(path / "config.toml")
         data = config.get("data", {})
@@ -61,8 +67,10 @@ def _describe(path: Path) -> Row:
         metrics = read_table(path / "metrics.csv")
         row["done"] = int(metrics["round"].iloc[-1]) if len(metrics) else 0
         last = _last_evaluation(metrics)
-        for name in ("personal_accuracy", "local_accuracy"):
-            row[name] = _value(last.get(name))
+        measure = Records(path).measures[0]
+        row["metric"] = measure.name
+        row["personal"] = _value(last.get(f"personal_{measure}"))
+        row["alone"] = _value(last.get(f"local_{measure}"))
     except (FedkinError, OSError) as error:
         row["problem"] = str(error)
     except (KeyError, ValueError, TypeError, AttributeError) as error:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
+from fedkin.errors import FedkinError
 from fedkin.runs.contender import Contender
 from fedkin.runs.folder import RunFolder, read_table
 from fedkin.runs.names import client_at, client_number
@@ -22,10 +23,23 @@ class Trained(Protocol):
     problem: Problem
     folder: RunFolder | None
     round: int
+    metric_names: tuple[str, ...]
     contenders: dict[str, Contender]
     metrics: list[dict[str, Any]]
     timing: list[dict[str, Any]]
     clients: list[dict[str, list[Any]]]
+
+
+def last_score(metrics: pd.DataFrame, name: str) -> float:
+    """Mean score of personal models at the last evaluation."""
+    known = metrics.get(f"personal_{name}", pd.Series(dtype=float)).dropna()
+    if not len(known):
+        has = [c.removeprefix("personal_") for c in metrics if c.startswith("personal_")]
+        found = [name for name in has if metrics[f"personal_{name}"].notna().any()]
+        raise FedkinError(
+            f"this run has no {name}; it has {', '.join(found) or 'not been evaluated yet'}"
+        )
+    return float(known.iloc[-1])
 
 
 class PersonalModels(Mapping[int | str, nn.Module]):
@@ -105,9 +119,19 @@ class Run:
         return pd.DataFrame(self.trainer.timing)
 
     @property
+    def metric(self) -> str:
+        """The metric that decides."""
+        return self.trainer.metric_names[0]
+
+    @property
     def accuracy(self) -> float:
         """Mean personal accuracy at the last evaluation."""
-        return float(self.metrics["personal_accuracy"].dropna().iloc[-1])
+        return last_score(self.metrics, "accuracy")
+
+    @property
+    def score(self) -> float:
+        """Mean of the deciding metric over personal models, at the last evaluation."""
+        return last_score(self.metrics, self.metric)
 
     @property
     def personal(self) -> PersonalModels:

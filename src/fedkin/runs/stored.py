@@ -18,7 +18,7 @@ from fedkin.runs.groups import Records
 from fedkin.runs.inputs import Inputs
 from fedkin.runs.models import load_model
 from fedkin.runs.plugins import with_files
-from fedkin.runs.run import PersonalModels
+from fedkin.runs.run import PersonalModels, last_score
 from fedkin.runs.user_code import make_model
 from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
@@ -34,7 +34,12 @@ class StoredRun(Records):
     @property
     def accuracy(self) -> float:
         """Mean personal accuracy at the last evaluation."""
-        return float(self.metrics["personal_accuracy"].dropna().iloc[-1])
+        return last_score(self.metrics, "accuracy")
+
+    @property
+    def score(self) -> float:
+        """Mean of the deciding metric over personal models, at the last evaluation."""
+        return last_score(self.metrics, self.measures[0].name)
 
     @cached_property
     def inputs(self) -> Inputs:
