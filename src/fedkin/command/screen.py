@@ -73,7 +73,7 @@ def measured(value: Any, measure: Measure) -> str:
     """A score: in percent where it is a share; a dash where it is not known."""
     if value is None or value != value:
         return "-"
-    return f"{value:.1%}" if measure.share else f"{value:.4g}"
+    return f"{value:.1%}" if measure.share else rounded(value)
 
 
 def percent(value: Any) -> str:
@@ -107,7 +107,7 @@ def result_table(
     first, *others = measures
     titles = (
         "method", first.title, "worst 10%", "best", *(other.title for other in others),
-        "better / same / worse than alone", "MB up", "MB down", "s",
+        "% better/ same/ worse than alone", "MB up", "MB down", "s",
     )  # fmt: skip
     cells = [
         [
@@ -127,7 +127,7 @@ def three_shares(row: Mapping[str, Any]) -> str:
     shares = [row.get(key) for key in ("better", "same", "worse")]
     if any(share is None or share != share for share in shares):
         return "-"
-    return " / ".join(f"{share:.0%}" for share in shares)
+    return "/".join(f"{100 * share:.0f}" for share in shares)
 
 
 def show_results(

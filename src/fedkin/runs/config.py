@@ -21,7 +21,7 @@ from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
-from fedkin.runs.plugins import with_files
+from fedkin.runs.plugins import is_file, with_files
 from fedkin.runs.settings import Settings, parse_size
 from fedkin.runs.user_code import find_loss, known_method, known_objective, make_model
 from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
@@ -230,7 +230,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     check_name(config.strategy)
     find_loss(config.model.loss)
     for name in config.metric:
-        if ":" not in name:
+        if not is_file(name):
             get_metric(name)
     return config
 

@@ -17,6 +17,7 @@ from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData
 from fedkin.data.describe import class_counts
 from fedkin.errors import FedkinError
+from fedkin.runs.plugins import is_file, load, short_name
 from fedkin.tensors import write_text
 
 FILE = "measures.json"
@@ -60,7 +61,7 @@ def choose_metrics(problem: Problem, wanted: Sequence[Chosen]) -> tuple[str, ...
     balanced accuracy if the classes are unbalanced.
     """
     data, loss = problem.data, problem.spec.loss
-    names = [own_metric(name) if callable(name) else name for name in wanted]
+    names = [_known(name) for name in wanted]
     if data.num_classes is None:
         usual = ["rmse", "r2"]
     elif not wanted and unbalanced(data):
@@ -70,6 +71,15 @@ def choose_metrics(problem: Problem, wanted: Sequence[Chosen]) -> tuple[str, ...
     for name in names:
         check_metric(get_metric(name), loss, data.num_classes)
     return tuple(dict.fromkeys([*names, *usual]))
+
+
+def _known(metric: Chosen) -> str:
+    """The name of a metric, made known here if it is a user's own."""
+    if callable(metric):
+        return own_metric(metric)
+    if is_file(metric):
+        return own_metric(load(metric, "metric"), short_name(metric))
+    return metric
 
 
 def unbalanced(data: ClientData) -> bool:
