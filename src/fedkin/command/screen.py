@@ -124,7 +124,7 @@ def result_table(
 
 def three_shares(row: Mapping[str, Any]) -> str:
     """Clients that are better off, the same within the noise, and worse off."""
-    shares = [row.get(key) for key in ("better", "same", "worse")]
+    shares: list[Any] = [row.get(key) for key in ("better", "same", "worse")]
     if any(share is None or share != share for share in shares):
         return "-"
     return "/".join(f"{100 * share:.0f}" for share in shares)
