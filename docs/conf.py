@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import docstrings  # noqa: E402
 import mathml  # noqa: E402
 import method_pages  # noqa: E402
 from pictures import NewPictures  # noqa: E402
@@ -66,3 +67,4 @@ sphinx_gallery_conf = {
 def setup(app) -> None:  # type: ignore[no-untyped-def]
     """Called by Sphinx."""
     mathml.setup(app)
+    docstrings.setup(app)

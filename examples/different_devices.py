@@ -24,8 +24,7 @@ method = SubmodelLocal(lr=0.1, rates=(1.0, 0.5, 0.25, 0.125), capacity="device",
 run = fedkin.train(problem, method, rounds=30)
 
 # %%
-# Accuracy on held-out data by size. "alone" trains the whole network, also where the device
-# could not carry it.
+# Accuracy on held-out data by size, together and alone with a model of the same size.
 
 last = run.clients[run.clients["round"] == 30].assign(rate=rates)
 last["parameters"] = [sum(p.numel() for p in run.personal.at(i).parameters()) for i in range(20)]
@@ -33,8 +32,8 @@ table = last.groupby("rate")[["parameters", "personal_accuracy", "local_accuracy
 print(table.round(3).to_string())
 
 plt.figure(figsize=(6, 3.4))
-plt.plot(table["parameters"], 100 * table["personal_accuracy"], "o-", label="together, own size")
-plt.plot(table["parameters"], 100 * table["local_accuracy"], "o--", label="alone, whole network")
+plt.plot(table["parameters"], 100 * table["personal_accuracy"], "o-", label="together")
+plt.plot(table["parameters"], 100 * table["local_accuracy"], "o--", label="alone")
 plt.xscale("log")
 plt.xlabel("parameters of the client's model")
 plt.ylabel("accuracy on held-out data, %")

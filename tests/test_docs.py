@@ -1,5 +1,6 @@
 """What is written about the project is true."""
 
+import inspect
 import os
 import re
 import shutil
@@ -7,11 +8,20 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 import pytest
 
+import fedkin
+import fedkin.data
+import fedkin.methods
+import fedkin.models
+import fedkin.reports
+from fedkin.core import steps
+from fedkin.methods import registry
 from fedkin.methods.registry import all_methods, get_method
+from fedkin.methods.shared import objectives
 from fedkin.version import __version__
 
 ROOT = Path(__file__).parent.parent
@@ -49,11 +59,24 @@ def test_the_readme_names_methods_that_exist() -> None:
         get_method(name)
 
 
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch) -> None:
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[sg]*/*.md"))]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCKS = {page: PYTHON.findall(page.read_text()) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCKS[p]], ids=lambda page: page.stem)
+def test_the_python_on_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks of a page, one after the other."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    example = next(block for block in blocks if "fedkin.train" in block)
-    exec(compile(example.replace("rounds=50", "rounds=2"), "README.md", "exec"), {})
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(steps, "_offering", set(steps._offering))
+    monkeypatch.setattr(objectives, "OBJECTIVES", dict(objectives.OBJECTIVES))
+    module = ModuleType(f"page_{page.stem.replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in BLOCKS[page]:
+        exec(compile(block, str(page), "exec"), vars(module))
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
@@ -83,3 +106,36 @@ def test_every_setting_of_every_method_is_explained() -> None:
         if "Doc(" not in str(get_type_hints(cls, include_extras=True)[field.name])
     }
     assert not silent, "add Doc(...) to the annotation"
+
+
+PUBLIC = {f"{place.__name__}.{name}": getattr(place, name)
+          for place in (fedkin, fedkin.methods, fedkin.data, fedkin.models, fedkin.reports)
+          for name in place.__all__}  # fmt: skip
+
+
+def test_no_public_name_is_undocumented() -> None:
+    """Neither in the code nor in the reference."""
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    silent = []
+    for name, thing in PUBLIC.items():
+        if not (isinstance(thing, type) or inspect.isfunction(thing)):
+            continue
+        if not inspect.getdoc(thing):
+            silent.append(name)
+        if thing.__module__.startswith("fedkin.methods"):
+            assert "automodule:: fedkin.methods" in pages
+            continue
+        if not re.search(rf"auto\w+:: fedkin\.(\w+\.)*{thing.__name__}$", pages, re.MULTILINE):
+            silent.append(f"{name} (docs/reference)")
+        silent += [f"{name}.{member}" for member in undocumented_members(thing)]
+    assert not silent
+
+
+def undocumented_members(thing: object) -> list[str]:
+    """Public methods and properties of a class that say nothing, nor do those they override."""
+    if not isinstance(thing, type):
+        return []
+    own = {name: value for name, value in vars(thing).items() if not name.startswith("_")}
+    members = (property, FunctionType, classmethod, staticmethod)
+    return [name for name, value in own.items()
+            if isinstance(value, members) and not inspect.getdoc(getattr(thing, name))]  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
+from fedkin.core import steps
 from fedkin.methods import registry
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
@@ -24,6 +25,7 @@ def test_an_example_runs_and_prints_something(
     monkeypatch.setattr(plt, "show", lambda: None)
     # a method that an example registers is gone afterwards
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(steps, "_offering", set(steps._offering))
     with plt.rc_context({"backend": "agg"}):
         runpy.run_path(str(path), run_name="__main__")
     plt.close("all")

@@ -121,6 +121,7 @@ class Federation:
         return columns[name]
 
     def initial_model(self) -> Tensor:
+        """A copy of the model that all clients start from."""
         return self.problem.initial[0].clone()
 
     def begin_round(self, number: int) -> None:

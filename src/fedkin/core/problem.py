@@ -119,10 +119,12 @@ class Problem:
 
     @property
     def layout(self) -> Layout:
+        """Names, shapes and places of the parameters in the flat vector."""
         return self.spec.layout
 
     @property
     def num_clients(self) -> int:
+        """How many clients there are."""
         return len(self.train.sizes)
 
     def initial_of(self, who: Tensor) -> Tensor:

@@ -114,8 +114,10 @@ class ClientData:
 
     @property
     def num_clients(self) -> int:
+        """How many clients there are."""
         return len(self.train)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
         return tuple(self.train.x.shape[1:])

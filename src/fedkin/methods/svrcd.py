@@ -99,6 +99,7 @@ class SVRCD(Coordinate):
         s.v, s.g, s.due = before.clone(), s.g + mean.answered / fed.size * mean["dg"], False
 
     def sent(self, s: State) -> dict[str, Tensor]:
+        """What everybody needs to follow w."""
         return {"y": s.w, "g": s.g}
 
     def follow(self, s: State, steps: int, t: dict[str, Any]) -> Pair:
