@@ -20,6 +20,7 @@ from fedkin.command.screen import (
     show_capacities,
     show_results,
 )
+from fedkin.engines import need_ray
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
 from fedkin.reports.tables import result_rows as statistics_rows
@@ -76,7 +77,12 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
     """Run the remaining runs, then show the table; Ctrl-C saves and shows how to continue."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
     with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
-        if jobs > 1:
+        if any(entry.config.engine == "ray" for entry in left):
+            need_ray()
+            from fedkin.runs.spread import execute_on_cluster
+
+            errors = execute_on_cluster(left, parent, advance, stop)
+        elif jobs > 1:
             errors = execute_in_processes(left, parent, advance, stop, jobs)
         else:
             errors = execute(left, parent, complete, advance, stop)

@@ -26,6 +26,7 @@ from fedkin.command.screen import (
 from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
+from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
@@ -71,6 +72,7 @@ def data_of(config: RunConfig) -> Iterator[tuple[ClientData, str, Shards | None]
         data = config.make_data()
         yield data, checksum(data), None
         return
+    need_ray()
     from fedkin.runs.cluster import described
 
     shards, data, digest = described(config, say)

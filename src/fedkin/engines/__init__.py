@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
 from fedkin.core.memory import Memory
@@ -11,7 +12,7 @@ from fedkin.engines.strategy import Strategy
 from fedkin.engines.wire import Wire
 from fedkin.errors import FedkinError, unknown
 
-__all__ = ["ENGINES", "Choices", "Choosing", "Embedded", "Strategy", "Wire", "make_engine"]
+__all__ = ["ENGINES", "Choices", "Choosing", "Embedded", "Strategy", "Wire", "make_engine", "need_ray"]
 
 ENGINES = ("embedded", "wire", "ray")
 
@@ -23,6 +24,12 @@ class Choosing(Protocol):
     def choices(self) -> list[dict[str, Any]]: ...
 
     def go_on_with(self, choices: Choices) -> None: ...
+
+
+def need_ray() -> None:
+    """Refuse the engine ray where Ray is not installed."""
+    if find_spec("ray") is None:
+        raise FedkinError("engine 'ray' needs Ray: pip install 'fedkin[ray]'")
 
 
 def make_engine(
@@ -38,6 +45,7 @@ def make_engine(
     if name == "embedded":
         return Embedded(problem, strategy, block_size, threads, memory, planned)
     if name == "ray":
+        need_ray()
         raise FedkinError("the engine ray is used through runs: train(..., engine=\"ray\")")
     if name == "wire":
         return Wire(problem, memory)

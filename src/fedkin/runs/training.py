@@ -17,7 +17,7 @@ from fedkin.core.federation import Engine, Federation
 from fedkin.core.memory import Budget, Memory
 from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
-from fedkin.engines import Embedded, make_engine
+from fedkin.engines import Embedded, make_engine, need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Local, Method
 from fedkin.runs import checkpoint
@@ -362,6 +362,7 @@ def cluster_of(
     """The Ray cluster that holds a problem's clients, where the settings ask for one."""
     if settings.engine != "ray":
         return None
+    need_ray()
     from fedkin.runs.cluster import Cluster, in_memory
 
     return Cluster(in_memory(problem, settings), problem, settings, folder)

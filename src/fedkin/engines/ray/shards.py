@@ -78,8 +78,11 @@ class Shards:
         self._start(range(count))
 
     def _start(self, numbers: Sequence[int]) -> None:
-        """New actors for these shards, with their clients."""
+        """New actors for these shards, with their clients; smaller ones where CPUs are scarce."""
         count, each = len(self.actors), max(1, self.cpus // len(self.actors))
+        if len(numbers) < count:
+            free = int(ray.available_resources().get("CPU", 0))
+            each = max(1, min(each, free // max(1, len(numbers))))
         for k in numbers:
             self.actors[k] = self._new(f"fedkin shard {k + 1} of {count}", each)
         for k in numbers:
