@@ -11,6 +11,7 @@ from collections.abc import Callable
 from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.perm import perm
+from bench.ray import ray
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
 from bench.workloads import HIDDEN, WORKLOADS, Workload
@@ -64,6 +65,7 @@ def main() -> None:
         "state": state,
         "perm": perm,
         "flower": flower,
+        "ray": ray,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
     parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)

@@ -12,7 +12,7 @@ from fedkin.methods import registry
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 # these start processes that import torch again: `-m slow`, and `make docs` runs them too
-SLOW = {"comparison", "three_sites"}
+SLOW = {"comparison", "ray_cluster", "three_sites"}
 RUN = [pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ())
        for path in EXAMPLES]  # fmt: skip
 

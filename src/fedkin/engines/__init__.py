@@ -12,7 +12,9 @@ from fedkin.engines.strategy import Strategy
 from fedkin.engines.wire import Wire
 from fedkin.errors import FedkinError, unknown
 
-__all__ = ["ENGINES", "Choices", "Choosing", "Embedded", "Strategy", "Wire", "make_engine", "need_ray"]
+__all__ = [
+    "ENGINES", "Choices", "Choosing", "Embedded", "Strategy", "Wire", "make_engine", "need_ray",
+]  # fmt: skip
 
 ENGINES = ("embedded", "wire", "ray")
 

@@ -78,21 +78,26 @@ class Cluster:
         """One round; if a shard is lost, the run goes back instead."""
         if trainer.round == 0 and not self._kept:
             self._keep_in_memory(trainer)
-        if self.shards.dead:
-            self._revive(trainer)
+        self.ready(trainer)
         try:
             trainer.step()
         except ShardLostError as error:
             self._losses += 1
             if self._losses > MOST_LOSSES:
                 raise FedkinError(f"{error}, {self._losses} times in a row") from None
-            self._go_back(trainer, str(error))
+            if self.settings.on_loss == "wait":
+                self._go_back(trainer, str(error))
             return
         self._losses = 0
-        if not self._balanced and trainer.round < self.settings.rounds:
+        if not self._balanced and not self.shards.dead and trainer.round < self.settings.rounds:
             self._balance(trainer)
         if trainer.round % self.settings.checkpoint_every == 0:
             self._keep_in_memory(trainer)
+
+    def ready(self, trainer: Training) -> None:
+        """All shards are there, those that were lost with the memory of the last checkpoint."""
+        if self.shards.dead:
+            self._revive(trainer)
 
     def close(self) -> None:
         """End the shards, and the Ray that was started for them."""

@@ -58,7 +58,15 @@ def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
     """The models that a request returns, some rows at a time."""
     row_bytes = fed.problem.size * fed.problem.dtype.itemsize
     for positions in torch.arange(len(request.at)).split(max(1, CHUNK_BYTES // row_bytes)):
-        yield fed.look(request.rows(positions))["model"]
+        found = fed.look(request.rows(positions))
+        if not bool(found.arrived.all()):
+            lost = found.at[~found.arrived]
+            name = fed.problem.data.names[int(lost[0])]
+            raise FedkinError(
+                f"the models of {len(lost)} clients (first: '{name}') cannot be had: their shard "
+                "is lost; `fedkin resume` goes on when it is there again"
+            )
+        yield found["model"]
 
 
 def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:

@@ -150,6 +150,8 @@ class Trainer:
             if on_round:
                 measure = Measure.of(get_metric(self.metric_names[0]))
                 on_round(Progress(self.round, self.settings.rounds, self._score, measure))
+        if self.cluster:
+            self.cluster.ready(self)
         if self.folder and self.round >= self.settings.rounds:
             self._finish(self.folder)
         return Run(self.problem, self)

@@ -26,12 +26,24 @@ def small() -> Problem:
 
 
 @pytest.fixture(scope="session")
-def shards(small: Problem) -> Iterator[Shards]:
-    """Two actors on a Ray of our own, which hold these clients' data."""
+def local_ray() -> Iterator[None]:
+    """A Ray of our own, on this machine."""
+    from fedkin.engines.ray.connection import RaySettings, connect
+
+    connect(RaySettings())
+    yield
+    import ray
+
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def shards(small: Problem, local_ray: None) -> Iterator[Shards]:
+    """Two actors that hold these clients' data."""
     from fedkin.engines.ray.connection import RaySettings
     from fedkin.engines.ray.shards import Shards
 
     found = Shards(small.data, RaySettings(shards=2, timeout=240), lambda sentence: None)
     found.begin(small)
     yield found
-    found.close()
+    found.close_actors()

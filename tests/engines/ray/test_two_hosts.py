@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,6 +37,7 @@ class Hosts:
     folder: Path
     names: tuple[str, str]
     token: Path
+    sockets: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def environment(self, token: Path | None = None) -> dict[str, str]:
@@ -56,10 +59,11 @@ class Hosts:
 
     def node(self, host: int) -> subprocess.Popen[bytes]:
         ray = str(Path(sys.executable).parent / "ray")
-        common = ["--num-gpus=0", "--disable-usage-stats", "--block", "--object-store-memory=100000000"]
+        common = ["--num-gpus=0", "--disable-usage-stats", "--block",
+                  "--object-store-memory=100000000"]  # fmt: skip
         if host == 0:
             place = [f"--node-ip-address={HEAD}", f"--port={PORT}", "--head", "--num-cpus=2",
-                     "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]  # fmt: skip
+                     "--include-dashboard=false", f"--temp-dir={self.sockets}"]  # fmt: skip
         else:
             place = [f"--node-ip-address={OTHER}", f"--address={HEAD}:{PORT}", "--num-cpus=1"]
         return self.start(host, ray, "start", *place, *common)
@@ -82,6 +86,7 @@ class Hosts:
             for pid in pids.stdout.split():
                 os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
 def wait_for(ready, seconds: float = 300.0) -> None:
@@ -98,7 +103,8 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
-    found = Hosts(tmp_path, names, token)
+    short = Path(tempfile.mkdtemp(prefix="fk"))  # Ray's sockets must have short paths
+    found = Hosts(tmp_path, names, token, short)
     try:
         for name in names:
             ip("netns", "add", name)
@@ -122,7 +128,8 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 
 def listening(name: str) -> bool:
-    found = subprocess.run(["ip", "netns", "exec", name, "ss", "-ltn"], capture_output=True, text=True)
+    words = ["ip", "netns", "exec", name, "ss", "-ltn"]
+    found = subprocess.run(words, capture_output=True, text=True)
     return f":{PORT} " in found.stdout
 
 

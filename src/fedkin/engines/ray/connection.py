@@ -96,10 +96,13 @@ def _reach(address: str) -> None:
 
 def _sentence(where: str, reason: str) -> str:
     lower = reason.lower()
-    if "token" in lower or "unauthenticated" in lower or "authentication" in lower:
+    # somebody listens there, or it would have been refused before
+    refused = ("token", "unauthenticated", "authentication", "failed to connect")
+    if any(word in lower for word in refused):
         return (
-            f"the Ray cluster at {where} refuses our token: set {TOKEN_PATH} to the file with the "
-            f"cluster's token (or {TOKEN_MODE}=disabled for a cluster that has none)"
+            f"the Ray cluster at {where} refuses us, as it does for a wrong token: let "
+            f"{TOKEN_PATH} name the file with the cluster's token (or set {TOKEN_MODE}=disabled "
+            "for a cluster that has none)"
         )
     if "version mismatch" in lower:
         told = " ".join(reason.split())

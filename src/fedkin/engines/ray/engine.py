@@ -102,14 +102,12 @@ class RayEngine:
         self._planned = choices
         for k in range(self.count):
             own = _of_shard(choices, k)
-            self.shards._once(self.shards.actors[k].go_on_with.remote(self.contender, own))
+            self.shards.call(k, "go_on_with", self.contender, own)
 
     def _reopen(self, k: int) -> None:
         strategy, block_size, memory = self._open
         own = _of_shard(self._planned, k)
-        self.shards._once(
-            self.shards.actors[k].open.remote(self.contender, strategy, block_size, memory, own)
-        )
+        self.shards.call(k, "open", self.contender, strategy, block_size, memory, own)
 
 
 class ShardedMemory:
@@ -121,7 +119,7 @@ class ShardedMemory:
     def state(self) -> dict[str, Tensor | Chunked]:
         """All tables by name; rows are fetched shard by shard as they are written."""
         shards, contender = self.engine.shards, self.engine.contender
-        tables = [shards._once(a.tables.remote(contender)) for a in shards.actors]
+        tables = [shards.call(k, "tables", contender) for k in range(self.engine.count)]
         facts = {name: fact for table in tables for name, fact in table.items()}
         clients = shards.borders[-1]
         found: dict[str, Tensor | Chunked] = {}
@@ -134,10 +132,9 @@ class ShardedMemory:
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype, has: Sequence[bool]
     ) -> Iterator[Tensor]:
         shards = self.engine.shards
-        for k, actor in enumerate(shards.actors):
+        for k in range(self.engine.count):
             if has[k]:
-                rows = shards._once(actor.remembered.remote(self.engine.contender, name))
-                yield _tensor(rows)
+                yield _tensor(shards.call(k, "remembered", self.engine.contender, name))
             else:
                 count = shards.borders[k + 1] - shards.borders[k]
                 yield torch.zeros(count, *shape, dtype=dtype)
@@ -148,7 +145,7 @@ class ShardedMemory:
         for k in range(len(shards.actors)) if only is None else only:
             lo, hi = shards.borders[k], shards.borders[k + 1]
             own = {name: rows[lo:hi].numpy() for name, rows in saved.items()}
-            shards._once(shards.actors[k].restore.remote(self.engine.contender, own))
+            shards.call(k, "restore", self.engine.contender, own)
 
 
 def _of_shard(choices: Choices, k: int) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class Shards:
         self, source: Described | ClientData, settings: RaySettings, say: Callable[[str], None]
     ) -> None:
         self.source, self.settings, self.say = source, settings, say
+        self.limit = settings.timeout
         self._joined = not ray.is_initialized()
         resources = connect(settings)
         self.cpus = max(1, int(resources.get("CPU", 1)))
@@ -152,12 +153,17 @@ class Shards:
         return gone
 
     def close(self) -> None:
+        """End the shards, and leave the cluster if it was joined for them."""
+        self.close_actors()
+        if self._joined and ray.is_initialized():
+            ray.shutdown()
+
+    def close_actors(self) -> None:
+        """End the shards."""
         for actor in self.actors:
             if actor is not None and ray.is_initialized():
                 ray.kill(actor)
         self.actors = []
-        if self._joined and ray.is_initialized():
-            ray.shutdown()
 
     # requests ----------------------------------------------------------------------------
 
@@ -175,15 +181,14 @@ class Shards:
             work = {k: one for k, one in work.items() if k not in self.dead and self._caught_up(k)}
         refs = {k: self.actors[k].work.remote(one, shared, steps) for k, one in work.items()}
         found: dict[int, Answer] = {}
-        end = time.monotonic() + self.settings.timeout
+        end = time.monotonic() + self.limit
         for k, one in work.items():
             answer = self._answer(k, refs[k], (one, shared, steps), end, waits)
             if answer is not None:
                 found[k] = answer
                 self.seconds[k] += answer.seconds if answer.gradients.any() else 0.0
         if self.dead and waits:
-            lost = ", ".join(str(k + 1) for k in sorted(self.dead))
-            raise ShardLostError(f"shard {lost} of {len(self.actors)} was lost")
+            raise self._lost()
         return found
 
     def _answer(
@@ -222,7 +227,7 @@ class Shards:
         if ray.wait([ref], timeout=0)[0]:
             del self._late[k]
             return True
-        if time.monotonic() - since > self.settings.timeout:
+        if time.monotonic() - since > self.limit:
             self._give_up(k)
         return False
 
@@ -230,14 +235,28 @@ class Shards:
         ray.kill(self.actors[k])
         self.dead.add(k)
 
+    def call(self, k: int, name: str, *arguments: Any) -> Any:
+        """What a shard answers to a call that is no request; if it is gone, that is known then."""
+        try:
+            return ray.get(getattr(self.actors[k], name).remote(*arguments), timeout=self.limit)
+        except RayTaskError as error:
+            raise cause(error) from None
+        except (RayActorError, GetTimeoutError):
+            self._give_up(k)
+            raise self._lost() from None
+
+    def _lost(self) -> ShardLostError:
+        numbers = ", ".join(str(k + 1) for k in sorted(self.dead))
+        return ShardLostError(f"shard {numbers} of {len(self.actors)} was lost")
+
     def _once(self, ref: Any) -> Any:
         """The result of a call that must succeed, with what went wrong as a sentence."""
         try:
-            return ray.get(ref, timeout=self.settings.timeout)
+            return ray.get(ref, timeout=self.limit)
         except GetTimeoutError:
             free = ray.available_resources()
             raise FedkinError(
-                f"a shard did not start within {self.settings.timeout:g} seconds: the cluster has "
+                f"a shard did not start within {self.limit:g} seconds: the cluster has "
                 f"{free.get('CPU', 0):g} CPUs and {free.get('memory', 0) / 1e9:.3g} GB free; wait "
                 "for other jobs, or give fewer shards"
             ) from None
@@ -247,8 +266,8 @@ class Shards:
             raise cause(error) from None
         except RayActorError as error:
             text = " ".join(str(error).split())
-            reason = OUT_OF_MEMORY if "memory" in text.lower() else f"a shard ended: {text[:300]}"
-            raise FedkinError(reason) from None
+            low = "low on memory" in text
+            raise FedkinError(OUT_OF_MEMORY if low else f"a shard ended: {text[:300]}") from None
 
 
 OUT_OF_MEMORY = (
