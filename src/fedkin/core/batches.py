@@ -21,12 +21,17 @@ SWEEP_NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of every row: x [B, n, ...], y [B, n, ...], weights w [B, n] (None: 1/n each)."""
+    """Examples of every row: x [B, n, ...], y [B, n, ...], weights w [B, n] (None: 1/n each).
+
+    `noise` has a key per row for what a model draws at random while it learns from this batch:
+    two models that meet the same batch meet the same dropout.
+    """
 
     x: Tensor
     y: Tensor
     w: Tensor | None
     sizes: int | Ints
+    noise: rng.Bits | None = None
 
 
 class Draws:

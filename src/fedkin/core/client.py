@@ -20,7 +20,7 @@ from fedkin.core import rng
 from fedkin.core.batches import Batch, Draws, Ints, Passes, batches_per_pass, gather, sweep
 from fedkin.core.kernels import Kernel
 from fedkin.core.kernels.native import Native
-from fedkin.core.kernels.statistics import settled, spread
+from fedkin.core.kernels.statistics import spread
 from fedkin.core.memory import Memory
 from fedkin.core.metrics import Answers
 from fedkin.core.problem import Problem
@@ -29,17 +29,21 @@ from fedkin.core.replies import finite_rows
 from fedkin.core.variants import Part
 
 # what a block of clients has of every one of them
-OWN_ROWS = ("who", "_keys", "_sizes", "_starts", "_position", "gradients", "samples")
+OWN_ROWS = ("who", "_keys", "_sizes", "_starts", "_position", "gradients", "samples", "_home")
+CHANGING = ("_position", "gradients", "samples", "_home")
+# what clients remember of their own norms, where these stay at home
+HOME = "own_norms"
 
 
 class Client:
     """A block of clients of one problem. Made by an engine, used by a step."""
 
     def __init__(
-        self, problem: Problem, kernel: Kernel, who: Tensor, keys: rng.Bits, memory: Memory
-    ) -> None:
+        self, problem: Problem, kernel: Kernel, who: Tensor, keys: rng.Bits, memory: Memory,
+        lr: Any = None,
+    ) -> None:  # fmt: skip
         self.problem, self.kernel, self.who, self._memory = problem, kernel, who, memory
-        self._keys = keys
+        self._keys, self._lr = keys, lr
         self._sizes: Ints = problem.train.sizes[who].numpy()
         self._starts: Ints = problem.train.starts[who].numpy()
         self._chooser = self._batches()
@@ -50,6 +54,9 @@ class Client:
         self._kept: dict[str, Tensor] = {}
         self.gradients: Ints = np.zeros(len(who), np.int64)
         self.samples: Ints = np.zeros(len(who), np.int64)
+        # parameters that stay at home, and the last batch that they learnt from
+        self._home: Tensor = self.recall(HOME, problem.initial_home_of(who))
+        self._learnt: Batch | None = None
 
     # what a client knows of itself -------------------------------------------------
 
@@ -109,7 +116,8 @@ class Client:
         vars(self).update({name: value[rows] for name, value in whole.items()})
         chooser, self._chooser = self._chooser, self._batches()
         yield
-        for name in ("_position", "gradients", "samples"):
+        whole["_home"] = whole["_home"].clone()
+        for name in CHANGING:
             whole[name][rows] = getattr(self, name)
         vars(self).update(whole)
         self._chooser = chooser
@@ -127,15 +135,22 @@ class Client:
             position = np.where(self.active, position, position.max())
         rows, real = self._chooser.at(position)
         if real is not None and len(self) == 1:  # a client alone needs no padding
-            rows, real = rows[:, real[0] > 0], None
+            rows, real = self._enough(rows[:, real[0] > 0]), None
+        noise = rng.key(self._keys, "noise", position) if self.problem.spec.random else None
         self._position = self._position + (1 if self.active is None else self.active)
         part, rows = self.problem.train, rows + self._starts[:, None]
         if real is None or real.all():
-            return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1])
+            return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1], noise)
         sizes: Ints = real.sum(1)
         w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
         rows = np.minimum(rows, len(part.y) - 1)
-        return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes)
+        return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes, noise)
+
+    def _enough(self, rows: Ints) -> Ints:
+        """A pass's last batch, joined by the client's first samples where it is too small for
+        batch norm."""
+        missing = self.problem.manners.least - rows.shape[1]
+        return rows if missing <= 0 else np.append(rows, [[int(rows[0, 0] == 0)]], 1)
 
     def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
         """g_i(v): the gradient on a minibatch, the next one unless given.
@@ -148,10 +163,14 @@ class Client:
             self._count(k, k * batch.sizes)
             x, y = (torch.cat([t] * k) for t in (batch.x, batch.y))
             w = None if batch.w is None else torch.cat([batch.w] * k)
-            return self._with_l2(v, self.kernel.grad(v.flatten(0, 1), x, y, w).view_as(v))
+            noise = None if batch.noise is None else np.tile(batch.noise, k)
+            whole = self._whole(v, k)
+            found = self.kernel.grad(whole.flatten(0, 1), x, y, w, noise).view_as(whole)
+            return self._with_l2(v, self._learn(found, batch))
         self._count(1, batch.sizes)
         v = self._rows(v)
-        return self._with_l2(v, self.kernel.grad(v, batch.x, batch.y, batch.w))
+        found = self.kernel.grad(self._whole(v), batch.x, batch.y, batch.w, batch.noise)
+        return self._with_l2(v, self._learn(found, batch))
 
     def copy(self, v: Tensor) -> Tensor:
         """v in a row of its own for every client, which `descend_` may use up."""
@@ -176,13 +195,15 @@ class Client:
         batch = batch or self.next_batch()
         self._count(1, batch.sizes)
         v = self._rows(v)
-        value, gradient = self.kernel.value_and_grad(v, batch.x, batch.y, batch.w)
-        return self._with_l2_value(v, value), self._with_l2(v, gradient)
+        value, gradient = self.kernel.value_and_grad(
+            self._whole(v), batch.x, batch.y, batch.w, batch.noise
+        )
+        return self._with_l2_value(v, value), self._with_l2(v, self._learn(gradient, batch))
 
     def loss(self, v: Tensor, batch: Batch | None = None) -> Tensor:
-        """The loss on a minibatch, a column."""
+        """The loss on a minibatch, a column; without dropout, as all losses."""
         batch = batch or self.next_batch()
-        losses = self._losses(v, batch)
+        losses = self._losses(self._whole(v), batch)
         w = 1 / losses.shape[1] if batch.w is None else batch.w
         return self._with_l2_value(v, (losses * w).sum(1, keepdim=True))
 
@@ -191,23 +212,30 @@ class Client:
         batch = batch or self.next_batch()
         self._count(1, batch.sizes)
         v, u = self._rows(v), self._rows(u)
-        return self._with_l2(u, self.kernel.hvp(v, u, batch.x, batch.y, batch.w))
+        still = u.new_zeros(len(self), self._home.shape[1])
+        found = self.kernel.hvp(
+            self._whole(v), torch.cat([u, still], 1), batch.x, batch.y, batch.w, batch.noise
+        )
+        return self._with_l2(u, found[:, : u.shape[1]])
 
     def full_grad(self, v: Tensor) -> Tensor:
-        """The gradient of f_i over all training data; counted as one gradient of n samples."""
+        """The gradient of f_i over all training data, without dropout; counted as one gradient of
+        n samples."""
         self._count(1, self._sizes)
         v = self._rows(v)
-        total = torch.zeros_like(v, memory_format=torch.contiguous_format)
+        whole, total = self._whole(v), torch.zeros_like(v, memory_format=torch.contiguous_format)
         for rows in self._swept():
             for batch, mask in self._sweep(self.problem.train, rows):
-                total[rows] += self.kernel.grad(v[rows], batch.x, batch.y, mask)
+                found = self.kernel.grad(whole[rows], batch.x, batch.y, mask)
+                total[rows] += found[:, : v.shape[1]]
         return self._with_l2(v, total / self.n)
 
     def full_loss(self, v: Tensor) -> Tensor:
         """f_i(v) over all training data, a column."""
         total = torch.zeros(len(self), 1, dtype=v.dtype, device=v.device)
+        whole = self._whole(v)
         for rows in self._swept():
-            of = v if len(v) == 1 else v[rows]
+            of = whole if len(whole) == 1 else whole[rows]
             for batch, mask in self._sweep(self.problem.train, rows):
                 total[rows] += (self._losses(of, batch) * mask).sum(1, keepdim=True)
         return self._with_l2_value(v, total / self.n)
@@ -224,16 +252,45 @@ class Client:
 
     def outputs(self, v: Tensor, x: Tensor) -> Tensor:
         """Each client's model on its own examples x [B, n, ...]."""
-        return self._outputs(v, x)
+        return self._outputs(self._whole(v), x)
+
+    def statistics(self, v: Tensor) -> Tensor:
+        """What the norms of each client's model go by: statistics of its own training data."""
+        train = self.problem.train
+        examples = (
+            train.x[int(start) + spread(int(size))]
+            for start, size in zip(self._starts, self._sizes, strict=True)
+        )
+        return self.problem.settler.rows(self._whole(self._rows(v)), examples)
+
+    def complete(self, v: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """All that makes each client's module (see `Problem.complete`)."""
+        v = self._whole(self._rows(v))
+        if not self.problem.spec.statistics.slots:
+            return v
+        found = self.statistics(v[:, : self.problem.size]) if statistics is None else statistics
+        return torch.cat([v, found.expand(len(v), -1)], 1)
 
     def stretches(self) -> Iterator[tuple[Batch, Tensor]]:
         """All training examples, a stretch at a time, with a mask: 1 for an example, 0 for none."""
         return self._sweep(self.problem.train)
 
-    def answers(self, v: Tensor, part: str = "test", whole: bool = False) -> Iterator[Answers]:
-        """What models say about a part of the data, a stretch at a time or all at once."""
-        outputs_of = self._settled(v) if self.problem.batch_norm else partial(self._outputs, v)
-        return self.judged(outputs_of, part, whole)
+    def answers(
+        self,
+        v: Tensor,
+        part: str = "test",
+        whole: bool = False,
+        statistics: Tensor | None = None,
+    ) -> Iterator[Answers]:
+        """What models say about a part of the data, a stretch at a time or all at once.
+
+        Norms go by the statistics of the client's own training data unless others are given.
+        """
+        if not self.problem.spec.statistics.slots:
+            return self.judged(partial(self._outputs, self._whole(v)), part, whole)
+        found = self.statistics(v) if statistics is None else statistics
+        models, known = self._whole(self._rows(v)), found.expand(len(self), -1)
+        return self.judged(lambda x: self.kernel.outputs(models, x, known), part, whole)
 
     def judged(
         self, outputs_of: Callable[[Tensor], Tensor], part: str, whole: bool
@@ -283,6 +340,8 @@ class Client:
         Only of those is anything kept, and only if the request is one to remember.
         """
         rows = {name: value.expand(len(self), *value.shape[1:]) for name, value in reply.items()}
+        if self._learnt is not None:
+            self.keep(**{HOME: self._home})
         good = finite_rows([*rows.values(), *self._kept.values()], len(self))
         for name, value in self._kept.items() if remember and bool(good.any()) else ():
             if bool(good.all()):
@@ -301,16 +360,31 @@ class Client:
         self.gradients += gradients * active
         self.samples += samples * active
 
-    def _settled(self, v: Tensor) -> Callable[[Tensor], Tensor]:
-        """Outputs whose batch norms go by the statistics of each client's own training data."""
-        models = []
-        for row, start, size in zip(self._rows(v), self._starts, self._sizes, strict=True):
-            examples = self.problem.train.x[int(start) + spread(int(size))]
-            models.append(settled(self.problem.spec, row, examples))
-        return lambda x: torch.stack([model(x[i]) for i, model in enumerate(models)])
+    def _whole(self, v: Tensor, copies: int | None = None) -> Tensor:
+        """Models with the parameters that stay at home; [k, B, d] for k copies."""
+        if not self._home.shape[1]:
+            return v
+        if copies is not None:
+            return torch.cat([v, self._home.expand(copies, *self._home.shape)], 2)
+        return torch.cat([self._rows(v), self._home], 1)
+
+    def _learn(self, gradient: Tensor, batch: Batch) -> Tensor:
+        """Take the step of what stays at home, of size lr and once for every batch; gives the
+        gradient of what travels."""
+        count = self._home.shape[1]
+        if not count:
+            return gradient
+        own, rest = gradient[..., -count:], gradient[..., :-count]
+        if self._lr is not None and batch is not self._learnt:
+            moved = descend(self._home, self._lr, own.mean(0) if own.dim() == 3 else own)
+            if self.active is not None:
+                busy = torch.from_numpy(self.active.astype(bool))[:, None].to(moved.device)
+                moved = torch.where(busy, moved, self._home)
+            self._home, self._learnt = moved, batch
+        return rest.contiguous()
 
     def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
-        if self.problem.batch_norm:  # examples of different rows must not meet
+        if self.problem.mixes:  # examples of different rows must not meet
             return self.kernel.outputs(v.expand(len(x), -1), x)
         if len(v) == 1:  # one model for all rows: one large product instead of many small ones
             outputs = self.kernel.outputs(v, x.flatten(0, 1)[None])[0]
@@ -318,6 +392,7 @@ class Client:
         return self.kernel.outputs(v, x)
 
     def _losses(self, v: Tensor, batch: Batch) -> Tensor:
+        """Of whole models."""
         outputs = self._outputs(v, batch.x)
         values = self.problem.spec.loss.value(outputs.flatten(0, 1), batch.y.flatten(0, 1))
         return values.view(outputs.shape[:2])
@@ -332,9 +407,9 @@ class Client:
 
     def _swept(self) -> Iterable[Any]:
         """The rows that sweep over their data together, without those that are done: their work
-        would be thrown away. With batch norm each alone: it must not see how rows are cut."""
+        would be thrown away. Each alone where examples meet: they must not see how rows are cut."""
         busy: Any = slice(None) if self.active is None else self.active.nonzero()[0]
-        return np.arange(len(self))[busy][:, None] if self.problem.batch_norm else (busy,)
+        return np.arange(len(self))[busy][:, None] if self.problem.mixes else (busy,)
 
     def _sweep(self, part: Part, rows: Any = slice(None)) -> Iterator[tuple[Batch, Tensor]]:
         """All examples of a part in stretches, with a mask: 1 for an example, 0 for padding."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cached_property
+from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkin.core.kernels import Kernel, ModelSpec, UnsupportedLayerError, make_kernel
+from fedkin.core import door
+from fedkin.core.kernels import (
+    Kernel,
+    ModelError,
+    ModelSpec,
+    UnsupportedLayerError,
+    forms,
+    make_kernel,
+)
 from fedkin.core.kernels.scaled import Scaled
-from fedkin.core.kernels.statistics import has_batch_norm
+from fedkin.core.kernels.statistics import Settler
 from fedkin.core.losses import Loss, PerExample, get_loss
 from fedkin.core.variants import (
     PLAIN,
@@ -22,18 +32,26 @@ from fedkin.core.variants import (
     with_own_classes,
 )
 from fedkin.data.clients import ClientData, Examples
-from fedkin.errors import FedkinError
+from fedkin.errors import FedkinError, unknown
 from fedkin.models.layout import Layout
 from fedkin.models.widths import Widths, narrow
+
+NormName = Literal["shared", "local", "averaged"]
 
 
 class Problem:
     """f_i(v) = mean loss of the model with parameters v over client i's training data.
 
-    The model is any `torch.nn.Module` that works functionally; its trainable
-    parameters become one flat vector (see `layout`), its present values the initial
-    model. `l2` adds l2/2*|v|^2 to every f_i. Minibatches of `batch_size` are drawn with
-    replacement, or, with `reshuffle`, in passes over the data in a fresh order each.
+    The model is any `torch.nn.Module` that is called with a batch of inputs; its trainable
+    parameters become one flat vector (see `layout`), their present values the initial
+    model. What is frozen stays as it is. `l2` adds l2/2*|v|^2 to every f_i. Minibatches of
+    `batch_size` are drawn with replacement, or, with `reshuffle`, in passes over the data in a
+    fresh order each.
+
+    Batch norms go by the batch in training. Where a model is used they go, by `norm`, by the
+    statistics of the client's own training data ("shared": weights and biases are shared),
+    "local": with weights and biases that also stay at the client (FedBN), or by the mean of all
+    clients' statistics ("averaged").
     """
 
     def __init__(
@@ -46,29 +64,57 @@ class Problem:
         reshuffle: bool = False,
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
+        norm: NormName | None = None,
     ) -> None:
-        refuse_hidden_state(module)
+        if norm not in (None, *get_args(NormName)):
+            raise unknown("norm", norm, get_args(NormName))
         if loss is None:
             loss = "squared-error" if data.num_classes is None else "cross-entropy"
         self.data, self.l2, self.dtype = data, l2, dtype
         self.batch_size, self.reshuffle = batch_size, reshuffle
         self.device = torch.device(device)
-        module = copy.deepcopy(module).to(self.device, dtype)
-        self.become(ModelSpec(module, Layout.of(module), get_loss(loss)))
+        self.norm: NormName = norm or "shared"
+        module = door.own_copy(module).to(self.device, dtype)
+        layout = Layout.of(module)
+        first = door.fitting(module, data.train.x[:2].to(self.device), dtype, data.train.here)
+        self.input_dtype = first.dtype
+        self._loss = get_loss(loss)
         self.train = self._part(data.train)
         self.test = self._part(data.test)
         if data.validation is not None:
             self.validation = self._part(data.validation)
+        self.manners = door.manners(module, self.train.x)
+        self.become(self._spec(module, layout, norm))
         self._check_outputs()
+        self._check_batches()
+
+    def _spec(self, module: nn.Module, layout: Layout, norm: NormName | None) -> ModelSpec:
+        """What kernels are told of the module."""
+        statistics, home = forms.statistics_of(module), Layout(())
+        if not statistics.slots and norm in ("local", "averaged"):
+            raise FedkinError(
+                f"norm = '{norm}' is about batch norms, and the model has none: leave norm out"
+            )
+        if self.norm == "local":
+            own = {f"{name}.{part}".lstrip(".") for name in forms.norms(module)
+                   for part in ("weight", "bias")}  # fmt: skip
+            layout, home = layout.parted(own)
+            if not layout.slots:
+                raise FedkinError(
+                    "norm = 'local' keeps all of the model's parameters at the clients, so there "
+                    "is nothing to share: choose norm = 'shared'"
+                )
+        return ModelSpec(module, layout, self._loss, home, statistics, self.manners.random)
 
     def become(self, spec: ModelSpec) -> None:
         """Take on a model and a loss; the model's present values are the initial ones."""
         self.spec = spec
         self.scale: Tensor | None = None
-        self.batch_norm = has_batch_norm(spec.module)
         self.initial = spec.layout.flatten(spec.module)[None]
+        self.initial_home = spec.home.flatten(spec.module)[None].to(self.initial)
+        self.settler = Settler(spec)
         self._variants: dict[Variant, Problem] = {}
-        for found in ("widths", "served"):
+        for found in ("widths", "served", "stacks"):
             self.__dict__.pop(found, None)
 
     def with_data(self, data: ClientData, device: str | torch.device) -> Problem:
@@ -94,8 +140,13 @@ class Problem:
         """Another form of this problem; its data are shared, not copied."""
         varied, spec = copy.copy(self), self.spec
         if variant.rate != 1:
+            if spec.home.slots:
+                raise FedkinError(
+                    "clients that train parts of the model cannot keep norms of their own: choose "
+                    "norm = 'shared' or 'averaged'"
+                )
             module = narrow(spec.module, self.widths, variant.rate)
-            spec = replace(spec, module=module, layout=Layout.of(module))
+            spec = spec.with_module(module, Layout.of(module), forms.statistics_of(module))
         if variant.own_classes:
             spec = replace(spec, loss=own_classes_loss(spec.loss, variant.own_classes))
             varied.train = with_own_classes(self.train, self.data.num_classes or 0)
@@ -108,7 +159,7 @@ class Problem:
     @cached_property
     def widths(self) -> Widths:
         """The hidden widths by which the model can be cut."""
-        return Widths.of(self.spec.module, self.train.x[:2])
+        return Widths.of(forms.still(self.spec.module), self.train.x[:2])
 
     @cached_property
     def served(self) -> Tensor:
@@ -136,17 +187,20 @@ class Problem:
         scale = self.data.preparation.target or (0.0, 1.0)
         return torch.tensor([scale], dtype=torch.float64, device=self.device).expand(len(who), 2)
 
+    def initial_home_of(self, who: Tensor) -> Tensor:
+        """As `initial_of`, of what stays at the clients."""
+        return self.initial_home
+
     @property
     def size(self) -> int:
         """How many parameters the model has."""
         return self.layout.size
 
     def kernel(self, name: str = "native") -> Kernel:
-        """How gradients are computed; `native` falls back to vmap for modules it cannot read."""
-        try:
-            kernel = make_kernel(name, self.spec)
-        except UnsupportedLayerError:
-            kernel = make_kernel("vmap", self.spec)
+        """How gradients are computed; `native` falls back to what works for the module."""
+        if name == "native" and not self.has_native():
+            name = "vmap" if self.stacks else "autograd"
+        kernel = make_kernel(name, self.spec)
         return kernel if self.scale is None else Scaled(kernel, self.scale)
 
     def has_native(self) -> bool:
@@ -157,9 +211,41 @@ class Problem:
             return False
         return True
 
+    @cached_property
+    def stacks(self) -> bool:
+        """Whether the module's gradients can be computed stacked, with the same numbers."""
+        count = max(2, self.manners.least)
+        x, y = (t[:count].expand(2, *t[:count].shape) for t in (self.train.x, self.train.y))
+        v = torch.cat([self.initial, self.initial_home], 1).expand(2, -1)
+        keys = np.arange(2, dtype=np.uint64) if self.spec.random else None
+        try:
+            stacked, alone = (
+                make_kernel(name, self.spec).grad(v, x, y, None, keys)
+                for name in ("vmap", "autograd")
+            )
+        except ModelError:
+            return False
+        scale = float(alone.abs().max())
+        return torch.allclose(stacked, alone, rtol=1e-2, atol=1e-3 * scale, equal_nan=True)
+
+    @property
+    def complete(self) -> Layout:
+        """All that makes a client's own module: its vector, what it keeps at home, statistics."""
+        return self.spec.whole.followed_by(self.spec.statistics)
+
     def module(self, vector: Tensor) -> nn.Module:
-        """A module of its own with these parameters."""
-        return self.layout.fill(copy.deepcopy(self.spec.module), vector)
+        """A module of its own, ready for use, with these parameters (of `layout` or `complete`)."""
+        module = copy.deepcopy(self.spec.module)
+        if len(vector) == self.layout.size:
+            return self.layout.fill(module, vector).eval()
+        for part in forms.norms_in(module, self.spec.module):
+            forms.track(part, vector)
+        return self.complete.fill(module, vector).eval()
+
+    @property
+    def mixes(self) -> bool:
+        """Whether examples of a batch meet in training, as with batch norm: rows must not."""
+        return self.manners.mixes
 
     def pads(self, at: Tensor) -> bool:
         """Whether minibatches of these clients, side by side, need examples that do not count."""
@@ -175,24 +261,16 @@ class Problem:
         x = examples.x.to(self.device)
         y = examples.y.to(self.device)
         return Part(
-            x.to(self.dtype) if x.is_floating_point() else x,
+            x.to(self.input_dtype),
             # the classes of a binary loss are numbers of their own, and used as such
-            y.to(self.dtype) if y.is_floating_point() or self.spec.loss.binary else y,
+            y.to(self.dtype) if y.is_floating_point() or self._loss.binary else y,
             examples.offsets[:-1],
             examples.sizes,
         )
 
     def _check_outputs(self) -> None:
         """Refuse at the door a model that does not fit the data."""
-        # two examples, as batch norm takes
-        example, target = self.train.x[:2], self.train.y[:2]
-        shape = tuple(example.shape[1:])
-        try:
-            with torch.no_grad():
-                output = self.spec.module(example)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise FedkinError(f"the model cannot take inputs of shape {shape}: {reason}") from None
+        output, target = self.manners.output, self.train.y[:2]
         classes = self.data.num_classes
         if self.spec.loss.binary:
             if classes != 2 or output.shape[1:] != (1,):
@@ -214,21 +292,14 @@ class Problem:
         if not torch.isfinite(output).all():
             raise FedkinError("the initial model gives outputs that are not finite")
 
-
-def refuse_hidden_state(module: nn.Module) -> None:
-    """A model must be a function of its parameters and its input, and of nothing else."""
-    for name, part in module.named_modules():
-        if (
-            getattr(part, "track_running_stats", False)
-            and getattr(part, "running_mean", None) is not None
-        ):
+    def _check_batches(self) -> None:
+        """Refuse batches that are too small for batch norm."""
+        least = self.manners.least
+        small = (self.train.sizes < least).nonzero()[:, 0].tolist()
+        if self.batch_size < least:
+            raise FedkinError("batch norm needs batches of at least 2 samples: raise batch_size")
+        if small and self.data.train.here:
             raise FedkinError(
-                f"layer '{name}' ({type(part).__name__}) keeps running statistics, which cannot be "
-                "averaged between clients: use GroupNorm or LayerNorm, or batch norm with "
-                "track_running_stats=False"
-            )
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise FedkinError(
-                f"layer '{name}' ({type(part).__name__}) draws random numbers of its own, so runs "
-                "could not be repeated: leave it out, or regularise with l2"
+                f"client '{self.data.names[small[0]]}' has a single training sample, too few for "
+                "batch norm: leave such clients out, or use GroupNorm or LayerNorm"
             )

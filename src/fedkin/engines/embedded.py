@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkin.core.blocks import Block
 from fedkin.core.client import Client
 from fedkin.core.federation import Request
-from fedkin.core.kernels import Kernel
+from fedkin.core.kernels import Kernel, ModelError
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.variants import PLAIN, Variant, memory_of
@@ -117,15 +117,17 @@ class Embedded:
             if len(positions) == len(request.at) and _rising(positions)
             else request.rows(positions)
         )
-        client = Client(self.problem, kernel, part.at, part.keys, self.memory)
+        lr = part.hyper.get("lr", part.each.get("lr"))
+        client = Client(self.problem, kernel, part.at, part.keys, self.memory, lr)
         with torch.no_grad():
             reply = part.step(client, **part.shared, **part.each, **part.hyper)
             rows, good = client.finish(reply, request.remember)
         return Block(positions, rows, good, client.gradients, client.samples)
 
     def _rows(self, at: Tensor, strategy: Strategy) -> int:
-        """How many clients make a block: one, where batch norm would see others' padding."""
-        return 1 if self.problem.batch_norm and self.problem.pads(at) else strategy.block
+        """How many clients make a block: one, where examples would meet others' padding."""
+        meet = self.problem.mixes and self.problem.pads(at)
+        return 1 if meet or self.problem.manners.mixes_in_use else strategy.block
 
     def _order(self, at: Tensor) -> Tensor:
         """Clients of similar size next to each other, so that little is padded."""
@@ -147,11 +149,18 @@ class Embedded:
         planned = dict(map(_choice, self._planned)).get(self._variant)
         trial = replace(request, remember=False)
         seconds: dict[Strategy, float] = {}
+        failed: ModelError | None = None
         for strategy in self._candidates(len(request.at)):
-            spent = self._time(trial, strategy, planned is None)
+            try:
+                spent = self._time(trial, strategy, planned is None)
+            except ModelError as error:  # what a model cannot do in this way it may do in another
+                failed = error
+                continue
             if spent is None or planned is not None:
                 return planned if spent is not None else None
             seconds[strategy] = spent
+        if not seconds and failed is not None:
+            raise failed
         return min(seconds, key=lambda strategy: seconds[strategy])
 
     def _time(self, trial: Request, strategy: Strategy, again: bool) -> float | None:

@@ -38,6 +38,7 @@ class MergedProblem(Problem):
         if problems[0].data.validation is not None:
             self.validation = _merge([p.validation for p in problems])
         self._initials = torch.cat([p.initial for p in problems])
+        self._homes = torch.cat([p.initial_home for p in problems])
         sizes = torch.tensor([p.num_clients for p in problems])
         self._run_of = torch.arange(len(problems)).repeat_interleave(sizes)
 
@@ -55,6 +56,9 @@ class MergedProblem(Problem):
     def target_scale(self, who: Tensor) -> Tensor:
         scales = torch.cat([p.target_scale(who[:1]) for p in self._problems])
         return scales[self._run_of[who].to(scales.device)]
+
+    def initial_home_of(self, who: Tensor) -> Tensor:
+        return self._homes[self._run_of[who].to(self._homes.device)]
 
 
 def _merge(parts: Sequence[Part]) -> Part:
@@ -78,13 +82,24 @@ def _merge(parts: Sequence[Part]) -> Part:
 
 
 def can_merge(problems: Sequence[Problem]) -> bool:
-    """Whether runs on these problems can be computed as one: same model, loss and batches."""
+    """Whether runs on these problems can be computed as one: same model, loss and batches, and
+    the same in all that is not trained."""
 
     def nature(p: Problem) -> tuple[Any, ...]:
         parts = (p.spec.layout, p.spec.loss, str(p.spec.module), p.l2, p.batch_size, p.reshuffle)
-        return (*parts, p.dtype, p.device, p.train.x.shape[1:], p.data.num_classes)
+        kinds = (p.dtype, p.input_dtype, p.device, p.norm, p.manners.random, p.manners.mixes)
+        return (*parts, *kinds, p.train.x.shape[1:], p.data.num_classes)
 
-    return all(nature(p) == nature(problems[0]) for p in problems[1:])
+    def fixed(p: Problem) -> list[Tensor]:
+        module = p.spec.module
+        frozen = [t.detach() for t in module.parameters() if not t.requires_grad]
+        return frozen + list(module.buffers())
+
+    def alike(p: Problem, q: Problem) -> bool:
+        pairs = zip(fixed(p), fixed(q), strict=True)
+        return nature(p) == nature(q) and all(torch.equal(a, b) for a, b in pairs)
+
+    return all(alike(p, problems[0]) for p in problems[1:])
 
 
 class MemorySlice(Memory):

@@ -71,7 +71,7 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     if threads > 1:
         found += [Strategy(kernel, size, 1, threads) for size in sizes]
         found += [Strategy(kernel, size, threads) for size in sizes if size < clients]
-    if not native:
+    if not native and problem.stacks:
         larger = block_sizes(problem, clients)[-2:]
         found += [Strategy("vmap", size, 1, threads) for size in larger]
     return found
@@ -89,9 +89,13 @@ def named(name: str, problem: Problem, clients: int, threads: int, block: int | 
     middle = block or block_sizes(problem, clients)[-2:][0]
     match name:
         case "stacked":
-            kernel = "native" if native else "vmap"
+            kernel = "native" if native else "vmap" if problem.stacks else "autograd"
             return Strategy(kernel, middle, 1, threads)
         case "vmap":
+            if not problem.stacks:
+                raise FedkinError(
+                    "the model cannot be stacked by vmap: choose strategy auto, threads or autograd"
+                )
             return Strategy("vmap", middle, 1, threads)
         case "threads":
             return Strategy("native" if native else "autograd", block or 1, threads)

@@ -28,7 +28,7 @@ class Site:
 
     def __init__(self, problem: Problem, memory: Memory) -> None:
         self.problem, self.memory = problem, memory
-        self.kernel = problem.kernel()
+        self.kernel = problem.kernel("native" if problem.has_native() else "autograd")
         self._varied: dict[Variant, Site] = {PLAIN: self}
 
     def answer(self, arguments: dict[str, Tensor], facts: dict[str, Any]) -> Message:
@@ -47,6 +47,7 @@ class Site:
             torch.tensor([facts["client"]]),
             np.array([facts["key"]], np.uint64),
             self.memory,
+            facts["hyper"].get("lr", arguments.get("lr")),
         )
         on_device = {name: value.to(self.problem.device) for name, value in arguments.items()}
         with torch.no_grad():

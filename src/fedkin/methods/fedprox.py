@@ -25,9 +25,9 @@ class FedProx(FedAvg):
     are left out of the mean; if nobody answers, x stays.
     """
 
-    mu: Annotated[
-        NotNegative, Doc("how strongly local models are pulled to the received one")
-    ] = 0.1
+    mu: Annotated[NotNegative, Doc("how strongly local models are pulled to the received one")] = (
+        0.1
+    )
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """All trainable parameters of a module, in the module's own order."""
+    """Trainable parameters of a module (and buffers, where a model is kept), in order."""
 
     slots: tuple[Slot, ...]
 
@@ -44,13 +44,32 @@ class Layout:
                 slots.append(Slot(name, tuple(parameter.shape), start))
                 start += parameter.numel()
         if not slots:
-            raise FedkinError("the model has no trainable parameters")
+            frozen = any(True for _ in module.parameters())
+            raise FedkinError(
+                "the model has no trainable parameters"
+                + (": all are frozen; set requires_grad of some" if frozen else "")
+            )
         return cls(tuple(slots))
 
     @property
     def size(self) -> int:
-        last = self.slots[-1]
-        return last.start + last.size
+        last = self.slots[-1:]
+        return last[0].start + last[0].size if last else 0
+
+    def followed_by(self, other: Layout) -> Layout:
+        """The slots of both, one after the other."""
+        if not other.slots:
+            return self
+        later = (replace(slot, start=slot.start + self.size) for slot in other.slots)
+        return Layout((*self.slots, *later))
+
+    def parted(self, names: Collection[str]) -> tuple[Layout, Layout]:
+        """The slots that are not among these names, and those that are; each from 0."""
+        parts: tuple[list[Slot], list[Slot]] = ([], [])
+        for slot in self.slots:
+            part = parts[slot.name in names]
+            part.append(replace(slot, start=sum(other.size for other in part)))
+        return Layout(tuple(parts[0])), Layout(tuple(parts[1]))
 
     def split(self, rows: Tensor) -> dict[str, Tensor]:
         """[B, d] as named parameters [B, *shape], without copying."""
@@ -63,11 +82,12 @@ class Layout:
     def flatten(self, module: nn.Module) -> Tensor:
         """A module's parameters as one vector [d]."""
         named = dict(module.named_parameters())
-        return torch.cat([named[slot.name].detach().reshape(-1) for slot in self.slots])
+        values = [named[slot.name].detach().reshape(-1) for slot in self.slots]
+        return torch.cat(values) if values else torch.empty(0)
 
     def fill(self, module: nn.Module, vector: Tensor) -> nn.Module:
         """Write a vector [d] into a module's parameters; gives the module back."""
-        named = dict(module.named_parameters())
+        named = {**dict(module.named_buffers()), **dict(module.named_parameters())}
         with torch.no_grad():
             for slot in self.slots:
                 named[slot.name].copy_(slot.view(vector[None])[0])

@@ -227,6 +227,9 @@ def _tell_size(part: Any) -> None:
         part.out_channels, part.in_channels = out, out if depthwise else inner
     elif isinstance(part, nn.modules.batchnorm._NormBase) and part.weight is not None:
         part.num_features = len(part.weight)
+        for name in ("running_mean", "running_var"):
+            if getattr(part, name) is not None:
+                setattr(part, name, getattr(part, name)[: part.num_features].clone())
     elif isinstance(part, nn.GroupNorm) and part.weight is not None:
         part.num_channels = len(part.weight)
         part.num_groups = max(

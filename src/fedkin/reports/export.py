@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from fedkin.core.kernels.spec import outputs_of
 from fedkin.core.losses import LOSSES
 from fedkin.data.arrays import read_arrays
 from fedkin.data.config import DataConfig
@@ -27,6 +28,17 @@ from fedkin.tensors import write_tensors
 
 # a batch of this size stands for any
 EXAMPLES = 2
+
+
+class OutputsOnly(nn.Module):
+    """A module whose outputs are a tensor, around one that may give them as `logits`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return outputs_of(self.module, x)
 
 
 def export(run: StoredRun, client: int, to: str) -> Path:
@@ -52,7 +64,9 @@ def _safetensors(module: nn.Module, inputs: Inputs, path: Path) -> None:
 
 def _pt2(module: nn.Module, inputs: Inputs, path: Path) -> None:
     batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(module, (_example(inputs),), dynamic_shapes=({0: batch},))
+    program = torch.export.export(
+        OutputsOnly(module).eval(), (_example(inputs),), dynamic_shapes=({0: batch},)
+    )
     torch.export.save(program, path, extra_files={INPUTS: inputs.to_json()})
 
 
@@ -68,7 +82,7 @@ def _onnx(module: nn.Module, inputs: Inputs, path: Path) -> None:
     try:
         with warnings.catch_warnings(action="ignore"):
             torch.onnx.export(
-                module,
+                OutputsOnly(module).eval(),
                 (_example(inputs),),
                 path,
                 dynamo=True,
@@ -90,7 +104,7 @@ FORMATS: dict[str, Callable[[nn.Module, Inputs, Path], None]] = {
 
 
 def _example(inputs: Inputs) -> Tensor:
-    return torch.zeros(EXAMPLES, *inputs.input_shape, dtype=getattr(torch, inputs.dtype))
+    return torch.zeros(EXAMPLES, *inputs.input_shape, dtype=inputs.input_type)
 
 
 # predictions ----------------------------------------------------------------------------
@@ -103,10 +117,10 @@ def predict(run: StoredRun, client: int, path: Path) -> pd.DataFrame:
     training data were.
     """
     inputs = run.inputs
-    samples = torch.from_numpy(read_samples(inputs, path)).to(getattr(torch, inputs.dtype))
+    samples = torch.from_numpy(read_samples(inputs, path)).to(inputs.input_type)
     module = run.personal.at(client).eval()
     with torch.no_grad():
-        outputs = torch.cat([module(part) for part in samples.split(1024)])
+        outputs = torch.cat([outputs_of(module, part) for part in samples.split(1024)])
     if inputs.num_classes is None:
         columns = outputs.flatten(1).T.tolist()
         names = ["prediction"] if len(columns) == 1 else range(len(columns))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 from fedkin.core.faults import Faults
 from fedkin.core.losses import LOSSES, get_loss
 from fedkin.core.metrics import METRICS, get_metric
-from fedkin.core.problem import Problem
+from fedkin.core.problem import NormName, Problem
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.data.config import MOST
 from fedkin.engines import ENGINES
@@ -59,6 +59,10 @@ class ModelConfig(BaseModel):
     batch_size: int = Field(20, ge=1, le=MOST, description="samples per minibatch")
     reshuffle: bool = Field(
         False, description="minibatches in reshuffled passes instead of drawn with replacement"
+    )
+    norm: NormName | None = Field(
+        None,
+        description="batch norms: shared (statistics of own data), local (FedBN), or averaged",
     )
     device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of computation")
@@ -178,6 +182,7 @@ class RunConfig(BaseModel):
             reshuffle=m.reshuffle,
             device=m.device,
             dtype=getattr(torch, m.dtype),
+            norm=m.norm,
         )
 
     def make_data(self) -> ClientData:

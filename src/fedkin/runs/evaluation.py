@@ -13,12 +13,14 @@ from torch import Tensor
 from fedkin.core import rng
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, parts
-from fedkin.core.kernels.statistics import settled, spread
+from fedkin.core.kernels.spec import outputs_of
+from fedkin.core.kernels.statistics import spread
 from fedkin.core.metrics import METRICS, Answers, Metric, get_metric
 from fedkin.core.problem import Problem
 from fedkin.core.steps import find_step, offer_steps, step_name
 from fedkin.errors import FedkinError
 from fedkin.methods.base import use
+from fedkin.runs.norms import by_norm
 
 offer_steps(__name__)
 
@@ -87,6 +89,7 @@ def judge(
     metrics: str = "",
     resamples: int = 0,
     place: Tensor | None = None,
+    norm_statistics: Tensor | None = None,
     **arguments: Any,
 ) -> dict[str, Tensor]:
     """The step of evaluation: get the model by the step `make`, score it on a part of the data.
@@ -97,7 +100,8 @@ def judge(
     model = find_step(make)(client, **arguments)["model"]
     chosen = [get_metric(name) for name in metrics.splitlines()]
     whole = bool(resamples) or any(metric.whole for metric in chosen)
-    return tally(client, client.answers(model, part, whole), chosen, resamples, place)
+    answers = client.answers(model, part, whole, norm_statistics)
+    return tally(client, answers, chosen, resamples, place)
 
 
 def trivial(
@@ -209,7 +213,8 @@ def score(
 ) -> Scores:
     """Scores of the model that a request gives each client; nothing is counted or kept."""
     own = [
-        replace(r, step=judge, hyper={**r.hyper, "make": step_name(r.step)}) for r in parts(asked)
+        replace(by_norm(fed, r), step=judge, hyper={**r.hyper, "make": step_name(r.step)})
+        for r in parts(asked)
     ]
     return _gathered(fed, tuple(own), part, metrics, resamples)
 
@@ -283,14 +288,15 @@ def score_pooled(
     Batch norms go by the statistics of training examples of all clients.
     """
     examples, train = problem.part(part), problem.train.x
-    if problem.batch_norm:
-        module = settled(problem.spec, model, train[spread(len(train), 1024)])
-    else:
-        module = problem.module(model)
+    if problem.spec.statistics.slots:
+        model = torch.cat([model, problem.initial_home[0]])
+        known = problem.settler.rows(model[None], [train[spread(len(train), 1024)]])[0]
+        model = torch.cat([model, known])
+    module = problem.module(model)
     chosen, sums = spread(len(examples.y), at_most), torch.zeros(2, dtype=torch.float64)
     for rows in chosen.split(500):
         with torch.no_grad():
-            outputs = module(examples.x[rows])
+            outputs = outputs_of(module, examples.x[rows])
         targets, loss = examples.y[rows], problem.spec.loss
         sums[0] += loss.value(outputs, targets).sum().cpu()
         sums[1] += (loss.predict(outputs) == targets).sum().cpu()

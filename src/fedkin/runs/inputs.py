@@ -32,21 +32,27 @@ class Inputs:
     loss: str
     dtype: str
     preparation: Preparation
+    input_dtype: str = ""  # of inputs; as dtype in folders that do not say
+
+    @property
+    def input_type(self) -> torch.dtype:
+        """The type of numbers that the model takes."""
+        found: torch.dtype = getattr(torch, self.input_dtype or self.dtype)
+        return found
 
     @classmethod
     def of(cls, problem: Problem) -> Inputs:
         data = problem.data
-        with torch.no_grad():
-            outputs = problem.spec.module(problem.train.x[:2])[0].numel()  # batch norm needs two
         return cls(
             data.names,
             data.input_shape,
-            outputs,
+            problem.manners.output[0].numel(),
             data.num_classes,
             data.class_names,
             problem.spec.loss.name,
             str(problem.dtype).removeprefix("torch."),
             data.preparation,
+            str(problem.input_dtype).removeprefix("torch."),
         )
 
     def to_json(self) -> str:

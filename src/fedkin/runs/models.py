@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.methods import Method, State
 from fedkin.models.layout import Layout
+from fedkin.runs.norms import completed, completed_global
 from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
 
 # with more clients than this, one stacked file instead of a file per client
@@ -34,7 +36,7 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
     work.mkdir(parents=True)
     names = fed.problem.data.names
     for request in parts(method.personal(fed, state)):
-        layout = fed.problem.variant(request.variant).layout
+        layout, request = fed.problem.variant(request.variant).complete, completed(fed, request)
         facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
         if fed.size > MANY:
             rows = Chunked(
@@ -49,14 +51,14 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
             write_tensors(work / file_name(client, names[client]), named(layout, model), about)
     shared = method.global_model(state)
     if shared is not None:
-        write_tensors(work / "global.safetensors", named(fed.problem.layout, shared))
+        write_tensors(work / "global.safetensors", named_global(fed, shared))
     shutil.rmtree(folder, ignore_errors=True)
     work.rename(folder)
 
 
 def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
     """The models that a request returns, some rows at a time."""
-    row_bytes = fed.problem.size * fed.problem.dtype.itemsize
+    row_bytes = fed.problem.complete.size * fed.problem.dtype.itemsize
     for positions in torch.arange(len(request.at)).split(max(1, CHUNK_BYTES // row_bytes)):
         found = fed.look(request.rows(positions))
         if not bool(found.arrived.all()):
@@ -69,8 +71,13 @@ def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
         yield found["model"]
 
 
+def named_global(fed: Federation, model: Tensor) -> dict[str, Tensor]:
+    """The one model for all, as a file keeps it."""
+    return named(fed.problem.complete, completed_global(fed, model))
+
+
 def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
-    """A model's parameters by name."""
+    """A model's parameters, and its norms' statistics, by name."""
     return {name: value[0] for name, value in layout.split(vector[None]).items()}
 
 
@@ -83,13 +90,23 @@ def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[
         place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
         if place:
             small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
-            _same(path, stacked["models"].shape[1:], (small.size,))
-            return small, stacked["models"][place[0] : place[0] + 1][0]
+            row, named_ = stacked["models"][place[0] : place[0] + 1], dict[str, Tensor]()
+            for part, shape in json.loads(read_facts(path).get("layout", "[]")):
+                count = prod(shape)
+                named_[part], row = row[:, :count].view(1, *shape), row[:, count:]
+            return small, _vector(path, small, named_)
     path = folder / file_name(client, name)
     small = _variant(problem, path, read_facts(path).get("rate", ""))
-    slots, file = small.layout.slots, open_tensors(path)
-    _same(path, {k: v.shape for k, v in file.items()}, {slot.name: slot.shape for slot in slots})
-    return small, small.layout.join({slot.name: file[slot.name][:][None] for slot in slots})[0]
+    return small, _vector(path, small, {k: v[:][None] for k, v in open_tensors(path).items()})
+
+
+def _vector(path: Path, problem: Problem, named: dict[str, Tensor]) -> Tensor:
+    """A file's named values as a vector; files of older runs have no statistics of norms."""
+    found = {name: tuple(value.shape[1:]) for name, value in named.items()}
+    for layout in (problem.complete, problem.spec.whole):
+        if found == {slot.name: slot.shape for slot in layout.slots}:
+            return layout.join(named)[0]
+    raise FedkinError(f"{path} contains another model than the run's config.toml describes")
 
 
 def _variant(problem: Problem, path: Path, rate: str) -> Problem:
@@ -97,11 +114,6 @@ def _variant(problem: Problem, path: Path, rate: str) -> Problem:
         return problem.variant(Variant(float(rate)))
     except ValueError:
         raise FedkinError(f"{path} is not a client's model: its rate is missing") from None
-
-
-def _same(path: Path, found: object, expected: object) -> None:
-    if found != expected:
-        raise FedkinError(f"{path} contains another model than the run's config.toml describes")
 
 
 def stacked_name(rate: float) -> str:

@@ -15,6 +15,7 @@ from fedkin.errors import FedkinError
 from fedkin.runs.contender import Contender
 from fedkin.runs.folder import RunFolder, read_table
 from fedkin.runs.names import client_at, client_number
+from fedkin.runs.norms import completed
 
 
 class Trained(Protocol):
@@ -77,7 +78,8 @@ class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
 
     def __init__(self, trainer: Trained) -> None:
         self._contender, self._problem = trainer.contenders["method"], trainer.problem
-        self._asks = parts(self._contender.models(trainer.round))
+        fed = self._contender.fed
+        self._asks = [completed(fed, ask) for ask in parts(self._contender.models(trainer.round))]
         numbers = [(request, at) for request in self._asks for at in enumerate(request.at.tolist())]
         self._places = {client: (request, position) for request, (position, client) in numbers}
 

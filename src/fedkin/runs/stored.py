@@ -74,12 +74,13 @@ class StoredRun(Records):
             with_files(self.settings, f"{self.path}/config.toml")
             module = make_model(config.name, known.input_shape, known.outputs, 0, config.args)
         dtype = getattr(torch, known.dtype)
-        nothing = torch.zeros(1, dtype=dtype).expand(len(known.clients), *known.input_shape)
+        count = 2 * len(known.clients)  # batch norm needs two
+        nothing = torch.zeros(1, dtype=known.input_type).expand(count, *known.input_shape)
         kind = torch.long if known.num_classes is not None else dtype
         shape = (known.outputs,) if known.num_classes is None and known.outputs > 1 else ()
-        targets = torch.zeros(1, dtype=kind).expand(len(known.clients), *shape)
-        one_each = Examples(nothing, targets, torch.arange(len(known.clients) + 1))
-        data = ClientData(one_each, one_each, known.num_classes, names=known.clients)
+        targets = torch.zeros(1, dtype=kind).expand(count, *shape)
+        two_each = Examples(nothing, targets, torch.arange(0, count + 1, 2))
+        data = ClientData(two_each, two_each, known.num_classes, names=known.clients)
         return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
 
 

@@ -358,9 +358,7 @@ def train(
     return trainer.run(on_round)
 
 
-def cluster_of(
-    problem: Problem, settings: Settings, folder: RunFolder | None
-) -> Cluster | None:
+def cluster_of(problem: Problem, settings: Settings, folder: RunFolder | None) -> Cluster | None:
     """The Ray cluster that holds a problem's clients, where the settings ask for one."""
     if settings.engine != "ray":
         return None

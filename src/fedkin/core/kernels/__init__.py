@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from fedkin.core.kernels.functional import OneByOne, Stacked
 from fedkin.core.kernels.native import Native, UnsupportedLayerError
-from fedkin.core.kernels.spec import Kernel, ModelSpec
+from fedkin.core.kernels.spec import Kernel, ModelError, ModelSpec
 from fedkin.errors import unknown
 
-__all__ = ["KERNELS", "Kernel", "ModelSpec", "UnsupportedLayerError", "make_kernel"]
+__all__ = ["KERNELS", "Kernel", "ModelError", "ModelSpec", "UnsupportedLayerError", "make_kernel"]
 
 
 KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {

@@ -2,107 +2,201 @@
 
 from __future__ import annotations
 
-import copy
 import threading
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, jvp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedkin.core.kernels.spec import ModelSpec, weights
+from fedkin.core import rng
+from fedkin.core.kernels import forms
+from fedkin.core.kernels.noise import noise as drawing
+from fedkin.core.kernels.recurrent import stackable
+from fedkin.core.kernels.spec import ModelSpec, as_outputs, model_errors, weights
 
 Named = dict[str, Tensor]
 
+# channels that convolutions need for the channels-last order: with fewer, oneDNN writes beyond
+# its memory (torch 2.13)
+CHANNELS = 8
+
 
 class Functional:
-    """What both share: a module of its own per thread, and the loss of one row."""
+    """What both share: modules of their own per thread, and the loss of one row."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
         # functional_call swaps parameters in place, so threads must not share a module
         self._local = threading.local()
 
-    @property
-    def module(self) -> nn.Module:
-        if not hasattr(self._local, "module"):
-            self._local.module = copy.deepcopy(self.spec.module)
-        module: nn.Module = self._local.module
+    def _form(self, name: str) -> nn.Module:
+        """The module as it is trained, held still, or used."""
+        if not hasattr(self._local, name):
+            setattr(self._local, name, self._made(forms.FORMS[name](self.spec.module)))
+        module: nn.Module = getattr(self._local, name)
         return module
 
-    def _model(self, parameters: Named, x: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.module, parameters, (x,))
-        return outputs
+    def _made(self, form: nn.Module) -> nn.Module:
+        return form
 
-    def _loss(self, parameters: Named, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-        return (self.spec.loss.value(self._model(parameters, x), y) * w).sum()
+    def _trained(self, noise: rng.Bits | None) -> nn.Module:
+        """What gradients are of: held still where a module that draws has no keys to draw by."""
+        return self._form("still" if noise is None and self.spec.random else "training")
 
-    def hvp(self, v: Tensor, u: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-        layout = self.spec.layout
+    def _model(self, module: nn.Module, named: Named, x: Tensor) -> Tensor:
+        return as_outputs(functional_call(module, named, (x,)))
 
-        def product(at: Named, along: Named, x: Tensor, y: Tensor, w: Tensor) -> Named:
-            slope = grad(lambda p: self._loss(p, x, y, w))
-            result: Named = jvp(slope, (at,), (along,))[1]
-            return result
+    def _loss(self, module: nn.Module, named: Named, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return (self.spec.loss.value(self._model(module, named, x), y) * w).sum()
 
-        w = weights(w, y.reshape(*y.shape[:2], -1)[..., 0].to(v.dtype))
-        return layout.join(vmap(product)(layout.split(v), layout.split(u), x, y, w))
+    def _weights(self, v: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
+        return weights(w, y.reshape(*y.shape[:2], -1)[..., 0].to(v.dtype))
+
+    def _split(self, v: Tensor, statistics: Tensor | None) -> Named:
+        """Parameters, and where given statistics, by name."""
+        named = self.spec.whole.split(v)
+        return named if statistics is None else named | self.spec.statistics.split(statistics)
 
 
 class Stacked(Functional):
     """One vmapped call for the whole block."""
 
-    def outputs(self, v: Tensor, x: Tensor) -> Tensor:
-        result: Tensor = vmap(self._model)(self.spec.layout.split(v), x)
+    def _made(self, form: nn.Module) -> nn.Module:
+        return stackable(form)
+
+    def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        module = self._form("still" if statistics is None else "used")
+        with model_errors(x):
+            result: Tensor = vmap(lambda named, x: self._model(module, named, x))(
+                self._split(v, statistics), x
+            )
         return result
 
     def value_and_grad(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        layout = self.spec.layout
-        w = weights(w, y.reshape(*y.shape[:2], -1)[..., 0].to(v.dtype))
-        gradient, value = vmap(grad_and_value(self._loss))(layout.split(v), x, y, w)
-        return value[:, None], layout.join(gradient)
+        module, whole = self._trained(noise), self.spec.whole
 
-    def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-        return self.value_and_grad(v, x, y, w)[1]
+        def loss(named: Named, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+            return self._loss(module, named, x, y, w)
+
+        with drawing(noise), model_errors(x):
+            gradient, value = vmap(grad_and_value(loss), randomness="different")(
+                whole.split(v), x, y, self._weights(v, y, w)
+            )
+        return value[:, None], whole.join(gradient)
+
+    def grad(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
+    ) -> Tensor:
+        return self.value_and_grad(v, x, y, w, noise)[1]
+
+    def hvp(
+        self, v: Tensor, u: Tensor, x: Tensor, y: Tensor, w: Tensor | None,
+        noise: rng.Bits | None = None,
+    ) -> Tensor:  # fmt: skip
+        module, whole = self._trained(noise), self.spec.whole
+
+        def product(at: Named, along: Named, x: Tensor, y: Tensor, w: Tensor) -> Named:
+            slope = grad(lambda p: self._loss(module, p, x, y, w))
+            result: Named = jvp(slope, (at,), (along,))[1]
+            return result
+
+        # fused attention has no second derivatives
+        with drawing(noise), model_errors(x), sdpa_kernel(SDPBackend.MATH):
+            products = vmap(product, randomness="different")(
+                whole.split(v), whole.split(u), x, y, self._weights(v, y, w)
+            )
+        return whole.join(products)
 
 
 class OneByOne(Functional):
     """Plain autograd, one row after the other: the reference, and good for big models."""
 
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        filters = [part for part in spec.module.modules() if isinstance(part, nn.Conv2d)]
+        self._channels_last = all(part.out_channels >= CHANNELS for part in filters)
+
     def _row(self, v: Tensor) -> Named:
         """One model's parameters as leaves, convolutions in the layout they are fastest in."""
         named = {}
-        for name, parameter in self.spec.layout.split(v[None]).items():
+        for name, parameter in self.spec.whole.split(v[None]).items():
             leaf = parameter[0].detach()
-            if leaf.dim() == 4:
+            if leaf.dim() == 4 and self._channels_last:
                 leaf = leaf.contiguous(memory_format=torch.channels_last)
             named[name] = leaf.requires_grad_()
         return named
 
-    def outputs(self, v: Tensor, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return torch.stack([self._model(self._row(v[i]), x[i]) for i in range(len(v))])
+    def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        module, found = self._form("still" if statistics is None else "used"), []
+        with torch.no_grad(), model_errors(x):
+            for i in range(len(v)):
+                named = self._row(v[i])
+                if statistics is not None:
+                    split = self.spec.statistics.split(statistics[i : i + 1])
+                    named |= {name: value[0] for name, value in split.items()}
+                found.append(self._model(module, named, x[i]))
+        return torch.stack(found)
 
     def value_and_grad(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        layout = self.spec.layout
-        w = weights(w, y.reshape(*y.shape[:2], -1)[..., 0].to(v.dtype))
+        w = self._weights(v, y, w)
         values, gradient = [], torch.empty_like(v, memory_format=torch.contiguous_format)
         for i in range(len(v)):
             row = self._row(v[i])
-            examples = x[i]
-            if examples.dim() == 4:
-                examples = examples.contiguous(memory_format=torch.channels_last)
-            with torch.enable_grad():
-                value = self._loss(row, examples, y[i], w[i])
-            slopes = torch.autograd.grad(value, list(row.values()), allow_unused=True)
-            for slot, slope in zip(layout.slots, slopes, strict=True):
-                target = slot.view(gradient[i : i + 1])[0]
-                target.zero_() if slope is None else target.copy_(slope)
+            with model_errors(x[i]):
+                value = self._value(row, i, x, y, w, noise)
+                slopes = torch.autograd.grad(value, list(row.values()), allow_unused=True)
+            self._put(slopes, gradient[i : i + 1])
             values.append(value.detach())
         return torch.stack(values)[:, None], gradient
 
-    def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-        return self.value_and_grad(v, x, y, w)[1]
+    def grad(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
+    ) -> Tensor:
+        return self.value_and_grad(v, x, y, w, noise)[1]
+
+    def hvp(
+        self, v: Tensor, u: Tensor, x: Tensor, y: Tensor, w: Tensor | None,
+        noise: rng.Bits | None = None,
+    ) -> Tensor:  # fmt: skip
+        w = self._weights(v, y, w)
+        products = torch.empty_like(v, memory_format=torch.contiguous_format)
+        for i in range(len(v)):
+            row = self._row(v[i])
+            leaves = list(row.values())
+            along = self.spec.whole.split(u[i : i + 1]).values()
+            with model_errors(x[i]), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+                value = self._value(row, i, x, y, w, noise)
+                slopes = torch.autograd.grad(value, leaves, create_graph=True, allow_unused=True)
+                pairs = [
+                    (s * a[0]).sum()
+                    for s, a in zip(slopes, along, strict=True)
+                    if s is not None and s.requires_grad
+                ]
+                found: Sequence[Tensor | None] = [None] * len(leaves)
+                if pairs:
+                    total = torch.stack(pairs).sum()
+                    found = torch.autograd.grad(total, leaves, allow_unused=True)
+            self._put(found, products[i : i + 1])
+        return products
+
+    def _value(
+        self, row: Named, i: int, x: Tensor, y: Tensor, w: Tensor, noise: rng.Bits | None
+    ) -> Tensor:
+        """The loss of row i."""
+        examples = x[i]
+        if examples.dim() == 4 and self._channels_last:
+            examples = examples.contiguous(memory_format=torch.channels_last)
+        with torch.enable_grad(), drawing(None if noise is None else noise[i : i + 1]):
+            return self._loss(self._trained(noise), row, examples, y[i], w[i])
+
+    def _put(self, slopes: Sequence[Tensor | None], into: Tensor) -> None:
+        """Derivatives by the parameters, into one row."""
+        for slot, slope in zip(self.spec.whole.slots, slopes, strict=True):
+            target = slot.view(into)[0]
+            target.zero_() if slope is None else target.copy_(slope)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedkin.core import rng
 from fedkin.core.kernels.functional import Stacked
 from fedkin.core.kernels.spec import ModelSpec, weights
 from fedkin.models.layout import Slot
@@ -261,7 +262,7 @@ class Native:
         # autograd's stacked form serves where second derivatives are asked for
         self.hvp = Stacked(spec).hvp
 
-    def outputs(self, v: Tensor, x: Tensor) -> Tensor:
+    def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x, _ = layer.forward(v, x)
         return x
@@ -291,7 +292,9 @@ class Native:
             slope = self.layers[i].backward(v, kept[i], slope, g, add, first=i == self.first)
         return outputs, targets
 
-    def grad(self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
+    def grad(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
+    ) -> Tensor:
         g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
         self._backward(v, x, y, w, g)
         return g
@@ -305,7 +308,7 @@ class Native:
         return into
 
     def value_and_grad(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
         g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
         outputs, targets = self._backward(v, x, y, w, g)

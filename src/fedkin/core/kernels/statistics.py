@@ -1,23 +1,19 @@
-"""Batch norm at test time: by the statistics of training data, not by the test batch's own."""
+"""Norms where a model is used: by the statistics of training data, not of the batch at hand."""
 
 from __future__ import annotations
 
-import copy
+import threading
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from fedkin.core.kernels.spec import ModelSpec
-
-BatchNorm = nn.modules.batchnorm._BatchNorm
+from fedkin.core.kernels import forms
+from fedkin.core.kernels.spec import ModelSpec, model_errors
 
 # training examples that the statistics are taken from, at most
 EXAMPLES = 100
-
-
-def has_batch_norm(module: nn.Module) -> bool:
-    """Whether an example's output depends on the other examples of its batch."""
-    return any(isinstance(part, BatchNorm) for part in module.modules())
 
 
 def spread(count: int, at_most: int = EXAMPLES) -> Tensor:
@@ -26,14 +22,33 @@ def spread(count: int, at_most: int = EXAMPLES) -> Tensor:
     return places.round().long()
 
 
-def settled(spec: ModelSpec, vector: Tensor, examples: Tensor) -> nn.Module:
-    """A module with these parameters, its batch norms settled to the statistics of examples."""
-    module = spec.layout.fill(copy.deepcopy(spec.module), vector)
-    for part in module.modules():
-        if isinstance(part, BatchNorm):
-            part.track_running_stats, part.momentum = True, 1.0
-            part.running_mean = vector.new_zeros(part.num_features)
-            part.running_var = vector.new_ones(part.num_features)
-    module.train()
-    module(examples)
-    return module.eval()
+class Settler:
+    """Finds the statistics of a model's norms on given examples."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec, self._local = spec, threading.local()
+
+    def rows(self, v: Tensor, examples: Iterable[Tensor]) -> Tensor:
+        """The statistics [B, s] of every row's model on that row's examples."""
+        found = [self._row(row, own) for row, own in zip(v, examples, strict=True)]
+        return torch.stack(found)
+
+    def _row(self, vector: Tensor, examples: Tensor) -> Tensor:
+        module = self._module
+        for part in forms.norms_in(module, self.spec.module):
+            forms.track(part, vector)
+        named = {name: value[0] for name, value in self.spec.whole.split(vector[None]).items()}
+        with torch.no_grad(), model_errors(examples):
+            functional_call(module, named, (examples,))
+        buffers = dict(module.named_buffers())
+        return torch.cat([buffers[slot.name] for slot in self.spec.statistics.slots])
+
+    @property
+    def _module(self) -> nn.Module:
+        if not hasattr(self._local, "module"):
+            self._local.module = forms.used(self.spec.module)
+            for part in forms.norms_in(self._local.module, self.spec.module):
+                part.train()
+                part.momentum = 1.0
+        module: nn.Module = self._local.module
+        return module

@@ -16,7 +16,8 @@ from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.runs.config import RunConfig
 from fedkin.runs.folder import RunFolder
-from fedkin.runs.models import named
+from fedkin.runs.models import named_global
+from fedkin.runs.norms import completed
 from fedkin.runs.pictures import write_results
 from fedkin.runs.provenance import RESUME_SERVED
 from fedkin.runs.settings import Settings
@@ -52,13 +53,13 @@ class ServedTrainer(Trainer):
         contender.fed.after_round(self.round)
         missed = []
         for request in parts(contender.method.personal(contender.fed, contender.state)):
-            done = engine.finish(request)
+            done = engine.finish(completed(contender.fed, request))
             missed += [engine.sites[i] for i in done.at[~done.arrived].tolist()]
         shared = contender.method.global_model(contender.state)
         folder.models.mkdir(exist_ok=True)
         if shared is not None:
             path = folder.models / "global.safetensors"
-            write_tensors(path, named(self.problem.layout, shared))
+            write_tensors(path, named_global(contender.fed, shared))
         if missed:
             self.say(
                 f"not reached at the end, so their models are not written: {', '.join(missed)}; "

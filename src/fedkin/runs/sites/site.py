@@ -183,7 +183,7 @@ class SiteWorker:
             "preparation": json.dumps(data.preparation.facts()),
         }
         temporary = self.model_path.with_name(f".{MODEL_FILE}")
-        layout = work.problem.variant(variant).layout
+        layout = work.problem.variant(variant).complete
         write_tensors(temporary, named(layout, reply["model"][0]), about)
         temporary.replace(self.model_path)
         self.finished = True

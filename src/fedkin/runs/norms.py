@@ -1,0 +1,66 @@
+"""Whole models where they are used: with what stays at clients and what their norms go by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkin.core.client import Client
+from fedkin.core.federation import Federation, Request
+from fedkin.core.steps import find_step, offer_steps, step_name
+from fedkin.methods.base import use
+
+offer_steps(__name__)
+
+
+def settle(client: Client, make: str, **arguments: Any) -> dict[str, Tensor]:
+    """The statistics of the client's training data in the model that the step `make` gives."""
+    return {"statistics": client.statistics(find_step(make)(client, **arguments)["model"])}
+
+
+def complete(
+    client: Client, make: str, norm_statistics: Tensor | None = None, **arguments: Any
+) -> dict[str, Tensor]:
+    """The model that the step `make` gives, with all that stays at the client and its norms'
+    statistics."""
+    model = find_step(make)(client, **arguments)["model"]
+    return {"model": client.complete(model, norm_statistics)}
+
+
+def mean_statistics(fed: Federation, request: Request) -> Tensor:
+    """The mean over clients, by their samples, of the norms' statistics in a request's models."""
+    hyper = {**request.hyper, "make": step_name(request.step)}
+    found = fed.look(replace(request, step=settle, hyper=hyper))
+    rows = found["statistics"]
+    weights = (fed.samples[found.at] * found.arrived).to(rows)
+    return (weights / weights.sum().clamp_min(1)) @ rows
+
+
+def by_norm(fed: Federation, request: Request) -> Request:
+    """A request with the statistics that its models' norms go by, where those are averaged."""
+    if fed.problem.norm != "averaged":
+        return request
+    found = {"norm_statistics": mean_statistics(fed, request)[None]}
+    return replace(request, shared={**request.shared, **found})
+
+
+def completed(fed: Federation, request: Request) -> Request:
+    """The request for models with all that makes each client's module (`Problem.complete`)."""
+    spec = fed.problem.variant(request.variant).spec
+    if not spec.home.slots and not spec.statistics.slots:
+        return request
+    hyper = {**request.hyper, "make": step_name(request.step)}
+    return replace(by_norm(fed, request), step=complete, hyper=hyper)
+
+
+def completed_global(fed: Federation, model: Tensor) -> Tensor:
+    """One model for all with the mean of all clients' statistics, as far as it has norms."""
+    spec = fed.problem.spec
+    if not spec.statistics.slots:
+        return model
+    home = fed.problem.initial_home[0]
+    found = mean_statistics(fed, fed.request(use, shared={"model": model}))
+    return torch.cat([model, home.to(model), found.to(model)])
