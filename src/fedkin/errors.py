@@ -19,6 +19,14 @@ class DivergedError(FedkinError):
     exit_code = 3
 
 
+class FedkinWarning(UserWarning):
+    """Something that a run goes on with and its user should know. One sentence."""
+
+
+# what most often helps where training diverges; replaced where another cause is known
+LOWER_LR = "lower the learning rate"
+
+
 def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when no name is close."""
     names = sorted(options)

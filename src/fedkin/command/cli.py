@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from fedkin.command.doctor import doctor
 from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
 from fedkin.command.template import template
-from fedkin.errors import as_user_error, unknown
+from fedkin.errors import FedkinWarning, as_user_error, unknown
 from fedkin.methods.registry import all_methods, get_method, of_packages
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.options import parse
@@ -26,6 +27,7 @@ from fedkin.version import __version__
 
 # typer's own copy of the class, or click's
 UsageError: Any = typer.BadParameter.__bases__[0]
+_python_shows = warnings.showwarning
 
 
 class Commands(TyperGroup):
@@ -191,6 +193,7 @@ def _main(
 def main() -> None:
     """Run the command; a user's error ends with one sentence and exit code 2 (3: diverged)."""
     words = sys.argv[1:] or ["--help"]
+    warnings.showwarning = _show
     try:
         sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
     except UsageError as error:
@@ -206,6 +209,14 @@ def main() -> None:
         if sentence is None:
             raise
         fail(_one_line(str(sentence)), sentence.exit_code)
+
+
+def _show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Our own warnings as a line for the user, others as Python shows them."""
+    if issubclass(category, FedkinWarning):
+        say(f"note: {message}")
+    else:
+        _python_shows(message, category, *where)
 
 
 def _one_line(text: str) -> str:

@@ -21,7 +21,7 @@ from fedkin.core.faults import Faults, RequestFaults
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
 from fedkin.core.variants import PLAIN, Variant
-from fedkin.errors import DivergedError, FedkinError, unknown
+from fedkin.errors import LOWER_LR, DivergedError, FedkinError, unknown
 
 Step = Callable[..., dict[str, Tensor]]
 
@@ -141,12 +141,16 @@ class Federation:
         word = rng.key(self.seed, self.round, "server", purpose)
         return np.random.Generator(np.random.Philox(key=int(word[0])))
 
+    @property
+    def asked(self) -> int:
+        """How many clients take part in a round."""
+        return min(self.size, max(1, round(self.fraction * self.size)))
+
     def sample(self) -> Tensor:
         """The clients taking part in this round, in rising order."""
-        count = max(1, round(self.fraction * self.size))
-        if count >= self.size:
+        if self.asked == self.size:
             return torch.arange(self.size)
-        chosen = self.random("sample").choice(self.size, count, replace=False)
+        chosen = self.random("sample").choice(self.size, self.asked, replace=False)
         return torch.from_numpy(np.sort(chosen))
 
     # the primitive -----------------------------------------------------------------
@@ -265,7 +269,7 @@ class Federation:
         if answers == len(request.at) == len(bad) and answers and faulty is None:
             raise DivergedError(
                 f"training diverged in round {self.round}: the answers of all {answers} clients "
-                f"asked ({_names(self.problem, bad)}) are not finite; lower the learning rate"
+                f"asked ({_names(self.problem, bad)}) are not finite; {LOWER_LR}"
             )
 
     def _with_faults(self, request: Request, faulty: RequestFaults) -> Iterator[Block]:

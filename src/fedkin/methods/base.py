@@ -61,6 +61,11 @@ class Method:
         """What a user should know of these settings before the first round, a sentence each."""
         return ()
 
+    def caution(self, fed: Federation) -> str | None:
+        """A sentence about settings outside the range in which the method is stable here; said
+        before the run, and again as the likely cause where it diverges."""
+        return None
+
     def init(self, fed: Federation) -> State:
         """The server's state before the first round."""
         raise NotImplementedError

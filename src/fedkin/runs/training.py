@@ -18,7 +18,7 @@ from fedkin.core.memory import Budget, Memory
 from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, make_engine, need_ray
-from fedkin.errors import DivergedError, FedkinError
+from fedkin.errors import LOWER_LR, DivergedError, FedkinError, FedkinWarning
 from fedkin.methods import Local, Method
 from fedkin.runs import checkpoint
 from fedkin.runs.capacity import write_capacities
@@ -45,6 +45,7 @@ from fedkin.runs.run import Run
 from fedkin.runs.schedule import check_schedule, scheduled
 from fedkin.runs.settings import Settings, make_settings, parse_size
 from fedkin.runs.validation import check_method, make_method, refuse_options
+from fedkin.runs.watch import grown_loss
 from fedkin.toml import to_toml
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Trainer:
             for sentence in self.remarks:
                 folder.log(sentence)
             keep_measures(folder.path, self.metric_names)
+        self._caution = method.caution(self.contenders["method"].fed)
+        self._warned = False
+        if self._caution:
+            self._warn(self._caution)
         self.metrics: list[dict[str, Any]] = []
         self.timing: list[dict[str, Any]] = []
         # one table per evaluation; with a folder they are kept there and not here
@@ -141,6 +146,16 @@ class Trainer:
         engine = self.contenders["method"].fed.engine
         return str(engine.chosen) if isinstance(engine, Embedded) and engine.chosen else None
 
+    def _warn(self, sentence: str) -> None:
+        """Say something that the run goes on with, and keep it in the log."""
+        if self.folder:
+            self.folder.log(sentence)
+        warnings.warn(sentence, FedkinWarning, stacklevel=3)
+
+    def _diverged(self, sentence: str) -> DivergedError:
+        """With what to do: the method's own cause, where it knows one."""
+        return DivergedError(f"{sentence}; {self._caution or LOWER_LR}")
+
     # rounds --------------------------------------------------------------------------
 
     def run(self, on_round: Callable[[Progress], None] | None = None) -> Run:
@@ -165,7 +180,10 @@ class Trainer:
             torch.set_num_threads(self._threads)
             start = time.perf_counter()
             now = scheduled(contender.method, self.settings, number)
-            contender.step(number, last, now)
+            try:
+                contender.step(number, last, now)
+            except DivergedError as error:
+                raise self._diverged(str(error).removesuffix(f"; {LOWER_LR}")) from None
             if now is not contender.method:
                 contender.fed.record(lr=now.lr)  # type: ignore[attr-defined]
             seconds[name] = (time.perf_counter() - start) / self._sharing
@@ -179,6 +197,10 @@ class Trainer:
         if scores:
             self._score = self.metrics[-1][f"personal_{self.metric_names[0]}"]
             self._scores = scores
+            grown = None if self._warned else grown_loss(self.metrics, self.problem)
+            if grown:
+                self._warned = True
+                self._warn(f"{grown}; {self._caution or LOWER_LR}")
         clients = client_table(number, fed, scores, self.metric_names) if scores else {}
         if not self.folder:
             self.clients += [clients] if scores else []
@@ -219,10 +241,10 @@ class Trainer:
         bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
         if bool(bad.any()):
             names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
-            raise DivergedError(
+            raise self._diverged(
                 f"training diverged by round {number}: the personal models of {int(bad.sum())} of "
                 f"{len(bad)} clients ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) give "
-                "losses that are not finite; lower the learning rate"
+                "losses that are not finite"
             )
         return found
 
@@ -258,9 +280,9 @@ class Trainer:
             return
         broken = [name for contender in self.contenders.values() for name in contender.broken()]
         if broken:
-            raise DivergedError(
+            raise self._diverged(
                 f"training diverged by round {self.round}, for all clients: the server's "
-                f"'{broken[0]}' is not finite; lower the learning rate"
+                f"'{broken[0]}' is not finite"
             )
         self.folder.sync()
         tensors, numbers = save_contenders(self.contenders)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -146,6 +147,7 @@ def work() -> None:
     """Run the list of runs given on stdin."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
+    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     asked = json.loads(sys.stdin.read())
     with _telling() as tell:
         found = execute(from_rows(asked["rows"]), Path(asked["parent"]), complete, tell, stop)

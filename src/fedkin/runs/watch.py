@@ -1,0 +1,45 @@
+"""Whether training goes astray: losses that grow although everything stays finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Any
+
+from fedkin.core.problem import Problem
+
+GROWN = 100.0
+# losses of a model that knows nothing are log(classes)
+ENTROPIES = ("cross-entropy", "logistic")
+ON_TRAINING = {
+    "train_loss": "loss of personal models on training data",
+    "global_train_loss": "loss of the global model on training data",
+}
+# where losses on training data are not computed
+HELD_OUT = {
+    "personal_loss": "loss of personal models",
+    "global_loss": "loss of the global model",
+}
+
+
+def grown_loss(metrics: Sequence[Mapping[str, Any]], problem: Problem) -> str | None:
+    """A sentence if a loss is now a hundred times its lowest, and above its first, value.
+
+    Both are no more than those of a model that knows nothing, where these are known.
+    """
+    columns = ON_TRAINING if metrics[-1].get("train_loss") is not None else HELD_OUT
+    for column, words in columns.items():
+        course = [row[column] for row in metrics if row.get(column) is not None]
+        if not course or metrics[-1].get(column) is None:
+            continue
+        known = course[:-1]
+        if problem.spec.loss.name in ENTROPIES and problem.data.num_classes:
+            known = [min(log(problem.data.num_classes), course[0]), *known]
+        now = course[-1]
+        if known and now > known[0] and now > GROWN * min(known):
+            lowest = min(known)
+            return (
+                f"the {words} has grown from {lowest:.3g} to {now:.3g} by round "
+                f"{metrics[-1]['round']}: training is not stable"
+            )
+    return None
