@@ -181,3 +181,16 @@ def test_asking_for_another_number_of_clients_than_the_column_has_is_refused() -
     source.clients, source.client_names = np.arange(4) // 2, ("a", "b")
     with pytest.raises(FedkinError, match="num_clients is 3 but the data have 2 clients"):
         build(source, DataConfig(name="npz", num_clients=3).resolved(), 0)
+
+
+def test_common_test_samples_are_everybodys():
+    plain, common = (load(DataConfig(name="digits", num_clients=6, partition="shards",
+                                     common_test=count), 0) for count in (0, 25))  # fmt: skip
+    for part in ("train", "test"):
+        own, more = getattr(plain, part), getattr(common, part)
+        held = [{tuple(row.flatten().tolist()) for row in more[i][0]} for i in range(6)]
+        alone = [{tuple(row.flatten().tolist()) for row in own[i][0]} for i in range(6)]
+        assert all(a <= b for a, b in zip(alone, held, strict=True))
+        shared = set.intersection(*held)
+        assert len(shared) >= 25 if part == "test" else held == alone
+        assert all(b == a | shared for a, b in zip(alone, held, strict=True) if part == "test")

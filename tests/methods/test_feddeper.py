@@ -98,7 +98,8 @@ def test_left_out_rho_is_the_largest_stable_value():
     fed = federation(least_squares(clients=10), fraction=0.1)
     assert FedDeper(local_steps=5).lean(fed) == pytest.approx(0.9 * 0.05 / 0.95 / 5)
     everybody = federation(least_squares(clients=10))
-    assert FedDeper(local_steps=5, lam=0.75).lean(everybody) == pytest.approx(0.9 * 3 / 5)
+    assert FedDeper(local_steps=5, lam=0.75).largest_rho(everybody) == pytest.approx(3 / 5)
+    assert FedDeper(local_steps=5, lam=0.75).lean(everybody) == pytest.approx(0.2 / 5)
     half = FedDeper(local_steps=5, half=True)
     assert half.lean(fed) == pytest.approx(0.9 * 0.05 / 0.95 / 3)
     passes = FedDeper(local_epochs=2)  # 8 samples in batches of 2: 4 steps in a pass

@@ -116,3 +116,41 @@ def test_the_line_called_perm_is_as_printed_and_its_rivals_adapt_alike():
         steps = lines["PERM"]["local_steps"]
         assert lines["localized FedAvg"]["tune_steps"] == steps
         assert lines["Per-FedAvg"]["tune_steps"] == steps
+
+
+def test_no_claim_of_feddeper_leaves_out_a_point_that_was_run():
+    for number in ("1", "3"):
+        (item,) = (i for i in PAPERS["feddeper"] if i.name == f"figure {number}")
+        told = {(term.panel, term.line) for claim in item.claims for part in claim.parts
+                for term in (part.first, part.second) if term}  # fmt: skip
+        run = {(panel.name, line.label) for panel in item.panels for line in panel.lines}
+        # iid with one step is what both kinds of data are measured against
+        assert run - told <= {("tau-iid", "FedAvg, tau=1")}
+
+
+def test_feddepers_rho_is_tuned_within_its_stable_range():
+    (table,) = (item for item in PAPERS["feddeper"] if item.name == "table 1")
+    for panel in table.panels:
+        p = panel.run["fraction"]
+        for line in panel.lines:
+            if line.method == "feddeper":
+                steps = 5 if line.options.get("half") else 10
+                assert all(rho * steps < 0.5 * p / (1 - 0.5 * p) for rho in line.tune["rho"])
+            else:
+                assert not line.tune
+
+
+def test_the_unified_figures_are_on_losses_without_l2_and_show_estimation_errors():
+    for item in PAPERS["unified"]:
+        assert not any("l2" in panel.run["model"] for panel in item.panels)
+        if item.name in ("figure 1", "figure 2"):
+            assert "error" in {measure.name for measure in item.measures}
+            assert "estimation_error" in {getattr(p, "column", "") for p in item.pictures}
+    seven, six = (next(i for i in PAPERS["unified"] if i.name == f"figure {n}") for n in (7, 6))
+    assert len(seven.panels) == len(six.panels) == 12
+
+
+def test_figure_1_of_feddeper_is_a_support_vector_machine():
+    (item,) = (i for i in PAPERS["feddeper"] if i.name == "figure 1")
+    for panel in item.panels:
+        assert panel.run["model"] == {"name": "linear", "loss": "hinge"}

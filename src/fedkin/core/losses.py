@@ -22,8 +22,8 @@ class Loss:
     autograd finds it. `classes` tells whether targets are class numbers, `binary` that they
     are 0 and 1, told apart by the sign of a single output. `probabilities`: softmax (or, binary,
     sigmoid) of outputs trained by it are probabilities of the classes. `curvature` bounds the
-    second derivative by the outputs, where it is bounded; `bend` is that derivative by a single
-    output.
+    second derivative by the outputs, where it is bounded; `bend` is that derivative where
+    outputs do not meet, `twice` its product with a direction where they do.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Loss:
     probabilities: bool = False
     curvature: float = 1.0
     bend: PerExample | None = None
+    twice: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The class numbers [k] that outputs [k, c] speak for."""
@@ -47,6 +48,22 @@ class Loss:
             total = self.value(at, targets).sum()
         return torch.autograd.grad(total, at)[0]
 
+    def turn(self, outputs: Tensor, targets: Tensor, along: Tensor) -> Tensor:
+        """The change of `derivative` as outputs move along `along`."""
+        if self.twice is not None:
+            return self.twice(outputs, targets, along)
+        if self.bend is not None:
+            return self.bend(outputs, targets) * along
+        with torch.enable_grad():
+            at = outputs.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.value(at, targets).sum(), at, create_graph=True)
+            if not slope.requires_grad:  # straight pieces, as the hinge's
+                return torch.zeros_like(outputs)
+            (found,) = torch.autograd.grad(
+                (slope * along).sum(), at, allow_unused=True, materialize_grads=True
+            )
+        return found
+
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets, reduction="none")
@@ -57,6 +74,12 @@ def _cross_entropy_slope(outputs: Tensor, targets: Tensor) -> Tensor:
     share = torch.softmax(outputs.t(), 0).t() if outputs.dim() == 2 else torch.softmax(outputs, 1)
     rows = targets.unsqueeze(-1)
     return share.scatter_add_(-1, rows, torch.full_like(rows, -1, dtype=share.dtype))
+
+
+def _cross_entropy_twice(outputs: Tensor, targets: Tensor, along: Tensor) -> Tensor:
+    share = torch.softmax(outputs, 1)
+    moved = share * along
+    return moved - share * moved.sum(1, keepdim=True)
 
 
 def _logistic(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -89,6 +112,7 @@ LOSSES = {
             slope=_cross_entropy_slope,
             probabilities=True,
             curvature=1 / 2,
+            twice=_cross_entropy_twice,
         ),
         Loss(
             "logistic",

@@ -59,6 +59,10 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     rng = stream(seed, CAPS)
     train = _capped(train, strata, config.train_per_client, rng)
     test = _capped(test, test_strata, config.test_per_client, rng)
+    if config.common_test:
+        everybodys = np.unique(np.concatenate(test))
+        common = rng.permutation(everybodys)[: config.common_test]
+        test = [np.union1d(rows, common) for rows in test]
 
     untested = [name for name, rows in zip(names, test, strict=True) if not len(rows)]
     if untested and config.test_fraction:

@@ -140,6 +140,11 @@ class DataConfig(BaseModel):
         lt=1,
         description="share of a client's samples kept for testing (default 0.25)",
     )
+    common_test: int = Field(
+        default=0,
+        ge=0,
+        description="so many test samples of all clients together are added to everybody's own",
+    )
     validation_fraction: float = Field(
         default=0.0,
         ge=0,

@@ -17,8 +17,8 @@ from fedkin.methods.base import SGD_ONLY, NotNegative, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 
-# of the largest stable rho, what is taken when it is left out
-SPARE = 0.9
+# of the largest stable rho, what is taken when it is left out; and the most that rho*K may be then
+SPARE, MOST = 0.9, 0.2
 
 
 @register("feddeper")
@@ -34,8 +34,9 @@ class FedDeper(FedAvg):
 
     Gradients left aside, the mean of x - v_i grows in a round by (1 + s)*(1 - p*lam), where
     s = 1 - (1 - rho)^K and p is the share of clients asked. So rho*K < p*lam/(1 - p*lam) keeps
-    it stable, and rho, if left out, is the largest such value with a tenth to spare. Lost clients
-    are left out of the mean and keep their v_i.
+    it stable, and rho, if left out, is the largest such value with a tenth to spare, but no more
+    than .2/K: where nearly everybody takes part the condition leaves room in which x was seen
+    to go astray by its gradients. Lost clients are left out of the mean and keep their v_i.
     """
 
     rho: Annotated[
@@ -64,8 +65,10 @@ class FedDeper(FedAvg):
         return min(1.0, given_back / room / self.steps(fed)) if room > 0 else 1.0
 
     def lean(self, fed: Federation) -> float:
-        """rho: given, or the largest stable one with a tenth to spare."""
-        return SPARE * self.largest_rho(fed) if self.rho is None else self.rho
+        """rho: given, or the largest stable one with something to spare."""
+        if self.rho is not None:
+            return self.rho
+        return min(SPARE * self.largest_rho(fed), MOST / self.steps(fed))
 
     def caution(self, fed: Federation) -> str | None:
         largest = self.largest_rho(fed)

@@ -72,6 +72,10 @@ class OwnObjective:
             pairs = zip(w, beta, strict=True)
             found = zip(*(self.grads(*pair, batch, by) for pair in pairs), strict=True)
             return [torch.stack(parts) for parts in found]
+        if self.objective.slope is not None:
+            scale = self.objective.scale(self.settings)
+            by_w = scale * self.objective.slope(look, scale * w, self.settings)
+            return [by_w if name == "w" else torch.zeros_like(beta) for name in by]
         with torch.enable_grad():
             leaves = {
                 name: rows.detach().expand(len(self.client), -1).requires_grad_()
@@ -118,6 +122,13 @@ class _Look:
     def grad(self, v: Tensor) -> Tensor:
         return self.client.full_grad(v) if self.batch is None else self.client.grad(v, self.batch)
 
+    def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and gradient, on a minibatch in one go."""
+        if self.batch is None:
+            return self(v), self.grad(v)
+        self.points.append(v)
+        return self.client.value_and_grad(v, self.batch)
+
     def hvp(self, v: Tensor, u: Tensor) -> Tensor:
         if self.batch is None:
             raise FedkinError("this objective has gradients on minibatches only: use lsgd")
@@ -142,8 +153,8 @@ class _Differentiable:
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, look: _Look) -> Tensor:
-        ctx.slope = look.grad(v)
-        return look(v)
+        value, ctx.slope = look.both(v)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:

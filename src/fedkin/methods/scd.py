@@ -60,17 +60,22 @@ class ASCD(Coordinate):
         return s
 
     def advance(self, fed: Federation, s: State) -> None:
-        p_w = self.chance(s, 1)
-        t = step_sizes(s, p_w, fed.size, self.eta)
-        theta = min(0.8, 1 / t["eta"])
-        t |= momentum(t["eta"], s.mu, snapshot_chance(fed, p_w), longest=8 * t["eta"] / theta)
-        x = s.w + theta * (s.z - s.w)
-        mean = fed.mean(
-            step_betas_ahead, shared={"w": x}, theta=theta,
-            steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **self.asked(fed, fed.sample()),
-        )  # fmt: skip
-        if mean.answered:
-            s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
+        accelerated_step(self, fed, s, self.eta)
+
+
+def accelerated_step(own: Coordinate, fed: Federation, s: State, eta: float | None) -> None:
+    """One round of ASCD-PFL."""
+    p_w = own.chance(s, 1)
+    t = step_sizes(s, p_w, fed.size, eta)
+    theta = min(0.8, 1 / t["eta"])
+    t |= momentum(t["eta"], s.mu, snapshot_chance(fed, p_w), longest=8 * t["eta"] / theta)
+    x = s.w + theta * (s.z - s.w)
+    mean = fed.mean(
+        step_betas_ahead, shared={"w": x}, theta=theta,
+        steps=int(fed.random("coin").geometric(p_w)) - 1, **t, **own.asked(fed, fed.sample()),
+    )  # fmt: skip
+    if mean.answered:
+        s.w, s.z = move(x, s.z, mean["g"] / p_w, **t)
 
 
 def move(

@@ -12,7 +12,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
-from fedkin.methods.base import Chance, Positive, State
+from fedkin.methods.base import Chance, Count, Positive, State
 from fedkin.methods.coordinate import (
     TH2,
     Coordinate,
@@ -24,7 +24,8 @@ from fedkin.methods.coordinate import (
 )
 from fedkin.methods.own_objective import OwnObjective, as_tensors
 from fedkin.methods.registry import register
-from fedkin.methods.scd import move
+from fedkin.methods.scd import accelerated_step, move
+from fedkin.methods.unified import own_value
 
 Pair = tuple[Tensor, Tensor]
 
@@ -121,7 +122,37 @@ class ASVRCD(SVRCD):
     y <- x - eta*g, z <- nu*z + (1 - nu)*x - gamma*g. th2 = 1/2,
     th1 = min(1/2, sqrt(eta*mu*max(1/2, th2/rho))), gamma = 1/max(2*mu, 4*th1/eta),
     nu = 1 - gamma*mu.
+
+    With `switch` it begins as ASCD-PFL, which is the faster one far from the optimum: every so
+    many rounds F is asked for, and once it is not lower than it was, ASVRCD-PFL goes on from there,
+    its momentum at rest.
     """
+
+    switch: Annotated[
+        Count | None, Doc("begin as ascd, and look every so many rounds whether F still falls")
+    ] = None
+
+    def init(self, fed: Federation) -> State:
+        s = super().init(fed)
+        s.switched, s.since, s.lowest = self.switch is None, 0, None
+        return s
+
+    def advance(self, fed: Federation, s: State) -> None:
+        if s.switched:
+            super().advance(fed, s)
+            return
+        accelerated_step(self, fed, s, self.eta)
+        s.since += 1
+        if s.since < (self.switch or 1):
+            return
+        asked = fed.mean(own_value, shared={"w": s.w}, kept="beta", **self.asked(fed, fed.sample()))
+        if not asked.answered:
+            return
+        now = float(asked["value"])
+        s.switched, s.since, s.lowest = s.lowest is not None and now >= s.lowest, 0, now
+        if s.switched:
+            fed.map(rest, **self.asked(fed))
+            s.z, s.before = s.w.clone(), s.w.clone()
 
     def tuning(self, s: State, eta: float, rho: float) -> dict[str, Any]:
         own = {"accelerated": True, "th1": th1(eta, s.mu, rho), "th2": TH2}
@@ -129,6 +160,13 @@ class ASVRCD(SVRCD):
 
     def sent(self, s: State) -> dict[str, Tensor]:
         return {"y": s.w, "z": s.z, "g": s.g}
+
+
+def rest(client: Client, **settings: Any) -> dict[str, Tensor]:
+    """Momentum comes to rest: z <- y."""
+    beta = client.recall("beta", OwnObjective(client, **settings).start)
+    client.keep(z=beta)
+    return {"rested": torch.ones(len(client), 1)}
 
 
 def ahead(y: Tensor, z: Tensor, v: Tensor, t: Mapping[str, Any]) -> Tensor:

@@ -72,7 +72,8 @@ class Unified(Method):
     ] = 0.1
     inner_lr: Annotated[NotNegative, Doc("size of maml's step")] = 0.1
     rescale: Annotated[
-        bool | None, Doc("whether W is w/sqrt(M) or w; left out: as suits the objective")
+        bool | None,
+        Doc("whether W is w/sqrt(M); left out: not with lsgd, whose steps on w it shortens"),
     ] = None
     shared_parts: Annotated[str, Doc("shared parts of the model, as in 0.,2.weight or 0:10")] = ""
     own_parts: Annotated[str, Doc("own parts of the model, of objective residual")] = ""
@@ -83,7 +84,8 @@ class Unified(Method):
         get_objective(self.objective)
 
     def rescales(self) -> bool:
-        """Whether W is w/sqrt(M). By a coin, a step on w is then as long as one on beta."""
+        """Whether W is w/sqrt(M). A step on w, whose size goes by the smoothness in w, then moves W
+        as much as a step on beta moves that, and w's turn comes as often as beta's."""
         return True if self.rescale is None else self.rescale
 
     def numbers(self, fed: Federation) -> dict[str, Any]:
@@ -134,27 +136,42 @@ class Unified(Method):
             fed.record(objective=self.value(fed, s))
 
     def personal(self, fed: Federation, s: State) -> Request:
-        asked = self.asked(fed)
-        return fed.request(used_model, shared={"w": s.w}, beta_only=self.beta_only, **asked)
+        return fed.request(
+            used_model, shared={"w": self.used(s)}, beta_only=self.beta_only, kept=self.kept(),
+            **self.asked(fed),
+        )  # fmt: skip
+
+    def used(self, s: State) -> Tensor:
+        """The w that is used and recorded."""
+        w: Tensor = s.w
+        return w
+
+    def kept(self) -> str:
+        """The name under which clients keep the beta that is used and recorded."""
+        return "beta"
 
     def global_model(self, s: State) -> Tensor | None:
-        return s.model_scale * s.w if s.model_scale else None
+        return s.model_scale * self.used(s) if s.model_scale else None
 
     def value(self, fed: Federation, s: State) -> float:
         """F at the present w and beta; costs nothing, for figures."""
-        request = fed.request(own_value, shared={"w": s.w}, **self.asked(fed))
+        request = fed.request(
+            own_value, shared={"w": self.used(s)}, kept=self.kept(), **self.asked(fed)
+        )
         return float(fed.look(request)["value"].mean())
 
 
 # steps -----------------------------------------------------------------------------------
 
 
-def used_model(client: Client, w: Tensor, beta_only: bool, **settings: Any) -> dict[str, Tensor]:
+def used_model(
+    client: Client, w: Tensor, beta_only: bool, kept: str, **settings: Any
+) -> dict[str, Tensor]:
     f = OwnObjective(client, **settings)
-    beta = client.recall("beta", f.start)
+    beta = client.recall(kept, f.start)
     return {"model": beta if beta_only else f.model(w, beta)}
 
 
-def own_value(client: Client, w: Tensor, **settings: Any) -> dict[str, Tensor]:
+def own_value(client: Client, w: Tensor, kept: str, **settings: Any) -> dict[str, Tensor]:
     f = OwnObjective(client, **settings)
-    return {"value": f.value(w, client.recall("beta", f.start))}
+    return {"value": f.value(w, client.recall(kept, f.start))}

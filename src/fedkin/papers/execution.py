@@ -19,6 +19,7 @@ from fedkin.errors import DivergedError, FedkinError, unknown
 from fedkin.papers.item import Item, Line, Panel, Scale, slug
 from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
+from fedkin.papers.tuning import tuned
 from fedkin.runs.comparison import DONE, Entry, execute
 from fedkin.runs.config import RunConfig, read_config
 from fedkin.runs.groups import Records
@@ -28,6 +29,9 @@ from fedkin.tensors import write_text
 Describe = Callable[[RunConfig, ClientData], str]
 # in a run's folder: what was read off its models, and that its training diverged
 NOTES, DIVERGED = "measures.json", "diverged.txt"
+
+
+STOPPED = "stopped; the same command goes on where it stands"
 
 
 class MissingDataError(FedkinError):
@@ -161,6 +165,9 @@ def run(
         if panel.experiment:
             rows = _experiment(job, panel)
         else:
+            panel = tuned(panel, job.parent, describe, on_round, stop)
+            if stop.is_set():
+                raise StoppedError(STOPPED)
             entries = panel.entries(job.seeds)
             _check_same(entries, job.parent)
             diverged = _run_panel(job, panel, entries, describe, on_round, stop, jobs)
@@ -194,7 +201,7 @@ def _run_panel(
             break
     _add_time(job.parent / panel.folder, time.perf_counter() - start)
     if stop.is_set():
-        raise StoppedError("stopped; the same command goes on where it stands")
+        raise StoppedError(STOPPED)
     return diverged
 
 

@@ -35,7 +35,8 @@ def slug(text: str) -> str:
 class Line:
     """A method with its numbers, and what was printed for it, by the measure's name.
 
-    `run` holds values of a run's config in which this line differs from its panel.
+    `run` holds values of a run's config in which this line differs from its panel. `tune` has an
+    option and the values of which one is chosen on validation data before the runs.
     """
 
     label: str
@@ -43,6 +44,7 @@ class Line:
     options: Mapping[str, Any] = field(default_factory=dict)
     printed: Mapping[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
+    tune: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,11 @@ def _global_model(path: Path) -> tuple[Problem, Tensor]:
     return problem, problem.layout.join({name: value[None] for name, value in named.items()})[0]
 
 
+def score_global(path: Path, part: str) -> Pooled:
+    """The global model of a run's folder on a part of all clients' data together."""
+    return _pooled_on(part, path)
+
+
 _on_test, _on_train = partial(_pooled_on, "test"), partial(_pooled_on, "train")
 
 # by name: of a finished run's folder, accuracies in points, on at most so many examples

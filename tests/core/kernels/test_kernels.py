@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedkin.core.kernels import ModelSpec, UnsupportedLayerError, make_kernel
 from fedkin.core.kernels.native import Native
-from fedkin.core.losses import LOSSES
+from fedkin.core.losses import LOSSES, get_loss
 from fedkin.models.layout import Layout
 
 ROWS, EXAMPLES = 3, 4
@@ -172,3 +173,32 @@ def test_the_native_kernel_refuses_what_it_cannot_read() -> None:
     spec, _ = setup("residual")
     with pytest.raises(UnsupportedLayerError):
         make_kernel("native", spec)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("loss", ["cross-entropy", "logistic", "squared-error", "hinge"])
+def test_second_derivatives_written_out_are_those_of_autograd(activation, loss) -> None:
+    outputs = 1 if loss in ("logistic", "squared-error") else 3
+    conv = [nn.Conv2d(2, 3, 3, padding=1), activation(), nn.MaxPool2d(2), nn.Flatten()]
+    module = nn.Sequential(*conv, nn.Linear(12, 6), activation(), nn.Linear(6, outputs)).double()
+    spec = ModelSpec(module, Layout.of(module), get_loss(loss))
+    g = torch.Generator().manual_seed(0)
+    v, u = torch.randn(2, 3, spec.layout.size, generator=g, dtype=torch.float64)
+    x = torch.randn(3, 5, 2, 4, 4, generator=g, dtype=torch.float64)
+    y = torch.randint(0, 2, (3, 5), generator=g)
+    for w in (None, torch.rand(3, 5, generator=g, dtype=torch.float64)):
+        found, expected = (make_kernel(k, spec).hvp(v, u, x, y, w) for k in ("native", "vmap"))
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_hessian_product_takes_about_the_work_of_two_gradients() -> None:
+    module = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    spec = ModelSpec(module, Layout.of(module), get_loss("cross-entropy"))
+    v, u = torch.randn(2, 4, spec.layout.size)
+    x, y = torch.randn(4, 20, 64), torch.zeros(4, 20, dtype=torch.int64)
+    kernel, work = make_kernel("native", spec), []
+    for once in (lambda: kernel.grad(v, x, y, None), lambda: kernel.hvp(v, u, x, y, None)):
+        with FlopCounterMode(display=False) as counter:
+            once()
+        work.append(counter.get_total_flops())
+    assert work[1] <= 2 * work[0]

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedkin.core.kernels.functional import OneByOne, Stacked
-from fedkin.core.kernels.native import Native, UnsupportedLayerError
+from fedkin.core.kernels.native import UnsupportedLayerError
 from fedkin.core.kernels.spec import Kernel, ModelError, ModelSpec
+from fedkin.core.kernels.tangents import NativeTwice
 from fedkin.errors import unknown
 
 __all__ = ["KERNELS", "Kernel", "ModelError", "ModelSpec", "UnsupportedLayerError", "make_kernel"]
 
 
 KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {
-    "native": Native,
+    "native": NativeTwice,
     "vmap": Stacked,
     "autograd": OneByOne,
 }

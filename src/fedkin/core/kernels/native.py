@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedkin.core import rng
-from fedkin.core.kernels.functional import Stacked
 from fedkin.core.kernels.spec import ModelSpec, weights
 from fedkin.models.layout import Slot
 
@@ -161,9 +160,12 @@ class Activation(Layer):
     """An element-wise function whose derivative follows from its own output."""
 
     def __init__(
-        self, forward: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
-    ) -> None:
-        self._forward, self._slope = forward, slope
+        self, forward: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor],
+        bend: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        """`slope(gy, y)` is the derivative times gy; `bend(y, dy)` its change when y changes by
+        dy (None: it does not change)."""
+        self._forward, self.slope, self.bend = forward, slope, bend
 
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         out = self._forward(x)
@@ -172,7 +174,7 @@ class Activation(Layer):
     def backward(
         self, v: Tensor, kept: Any, gy: Tensor, g: Tensor, add: bool, first: bool
     ) -> Tensor | None:
-        return self._slope(gy, kept)
+        return self.slope(gy, kept)
 
 
 class Flatten(Layer):
@@ -220,8 +222,12 @@ _LAYERS: dict[type[nn.Module], Callable[[Any, dict[str, Slot]], Layer]] = {
     nn.MaxPool2d: MaxPool,
     nn.Flatten: Flatten,
     nn.ReLU: lambda m, s: Activation(torch.relu, lambda gy, y: aten.threshold_backward(gy, y, 0)),
-    nn.Tanh: lambda m, s: Activation(torch.tanh, aten.tanh_backward),
-    nn.Sigmoid: lambda m, s: Activation(torch.sigmoid, aten.sigmoid_backward),
+    nn.Tanh: lambda m, s: Activation(
+        torch.tanh, aten.tanh_backward, lambda y, dy: -2 * y * dy
+    ),
+    nn.Sigmoid: lambda m, s: Activation(
+        torch.sigmoid, aten.sigmoid_backward, lambda y, dy: (1 - 2 * y) * dy
+    ),
 }
 
 
@@ -259,8 +265,6 @@ class Native:
         # what lies before the first layer with parameters needs no gradients
         learning = [isinstance(layer, Linear | Convolution) for layer in self.layers]
         self.first = learning.index(True)
-        # autograd's stacked form serves where second derivatives are asked for
-        self.hvp = Stacked(spec).hvp
 
     def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         for layer in self.layers:

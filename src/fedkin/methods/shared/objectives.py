@@ -53,7 +53,8 @@ class Objective:
     """A rule and what is known of it.
 
     `about` is the rule as people write it. `rescaled`: its w is w/sqrt(M). `closed`: it is a sum
-    of losses and squares at linear points, so its gradients need no autograd.
+    of losses and squares at linear points, so its gradients need no autograd; nor do they where
+    `slope(loss, w, s)` writes the one by w out, of a rule without beta.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Objective:
     rescaled: bool
     closed: bool
     about: str = ""
+    slope: Callable[[Any, Any, Settings], Any] | None = None
 
     def scale(self, settings: Settings) -> Any:
         """What w is multiplied by before the rule sees it."""
@@ -210,6 +212,15 @@ def residual(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
 def maml(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """A shared start from which one gradient step of size inner_lr leads to the client's model."""
     return loss(w - s.inner_lr * loss.grad(w))
+
+
+def maml_slope(loss: Any, w: Any, s: Settings) -> Any:
+    """(I - inner_lr*H(w)) grad f_m(w - inner_lr*grad f_m(w))."""
+    there = loss.grad(w - s.inner_lr * loss.grad(w))
+    return there - s.inner_lr * loss.hvp(w, there)
+
+
+OBJECTIVES["maml"] = replace(OBJECTIVES["maml"], slope=maml_slope)
 
 
 # parts of a model ------------------------------------------------------------------------

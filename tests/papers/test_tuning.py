@@ -1,0 +1,30 @@
+"""Options chosen on validation data before the runs that count."""
+
+import json
+from threading import Event
+
+from fedkin.papers.item import Line
+from fedkin.papers.tuning import CHOSEN, tuned
+from fedkin.runs.config import read_config
+from tests.papers.helpers import panel
+
+
+def test_the_value_that_is_best_on_held_back_samples_is_chosen_once(tmp_path):
+    lines = (Line("FedAvg", "fedavg", {"local_steps": 5}, tune={"lr": (1e-6, 0.1)}),
+             Line("plain", "fedavg", {"lr": 0.02}))  # fmt: skip
+
+    def choose():
+        return tuned(panel(lines=lines), tmp_path, lambda config, data: config.to_toml(),
+                     lambda label: None, Event()).lines  # fmt: skip
+
+    first, second = choose()
+    assert first.options == {"local_steps": 5, "lr": 0.1}
+    assert not first.tune
+    assert second == lines[1]
+    place = tmp_path / "digits" / "fedavg" / CHOSEN
+    facts = json.loads(place.read_text())
+    assert facts["accuracy"]["0.1"] > facts["accuracy"]["1e-06"]
+    (tried,) = (tmp_path / "digits" / "fedavg").glob("tune-lr=0.1/*/config.toml")
+    assert read_config(tried).data.validation_fraction > 0
+    place.write_text(json.dumps({**facts, "value": 1e-6}))  # kept: it is not chosen again
+    assert choose()[0].options["lr"] == 1e-6
