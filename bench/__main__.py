@@ -8,6 +8,7 @@ import resource
 import statistics
 from collections.abc import Callable
 
+from bench.counts import counts
 from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.perm import perm
@@ -66,6 +67,7 @@ def main() -> None:
         "perm": perm,
         "flower": flower,
         "ray": ray,
+        "counts": counts,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
     parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)

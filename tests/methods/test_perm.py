@@ -1,5 +1,7 @@
 """PERM against rounds by hand, against optima found otherwise, and when things go wrong."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 from fedkin.core.problem import Problem
 from fedkin.methods import FedAvg, Local, Perm, PermTwoStage
 from fedkin.methods.shared import mixing
+from fedkin.methods.shared.theory import perm_steps
 from tests.helpers import (
     blobs,
     federation,
@@ -199,6 +202,25 @@ def test_models_stay_in_the_ball():
     inside = Perm(lr=0.1, warm_up=0, radius=1e6, **OWN_WEIGHT)
     free = Perm(lr=0.1, warm_up=0, **OWN_WEIGHT)
     assert torch.equal(run(inside, federation(problem), 5).v, run(free, federation(problem), 5).v)
+
+
+def test_the_theorems_steps_bring_models_to_the_optimum_of_their_weighted_objective():
+    problem, epochs = least_squares(samples=40, seed=1), 60
+    x = problem.data.train.x.view(4, 40, 3)
+    curvature = torch.linalg.eigvalsh(x.transpose(1, 2) @ x / 40)
+    smooth, convex = float(curvature.max()), float(curvature.min())
+    steps = perm_steps(smooth, convex, clients=4, local_steps=2, epochs=epochs)
+    assert steps["lr"] == pytest.approx(
+        min(math.log(8 * epochs**3) / (convex * 8 * epochs), 1 / (8 * smooth))
+    )
+    method, fed = Perm(warm_up=0, lam_rel=0.7, **steps), federation(problem)
+    state = run(method, fed, 4 * epochs)
+    method.finish(fed, state)
+    for i in range(4):
+        best = weighted_optimum(problem, state.alpha[i])
+        least, end, start = (weighted_objective(problem, state.alpha[i], v)
+                             for v in (best, state.final[i], torch.zeros_like(best)))  # fmt: skip
+        assert end - least < 1e-3 * (start - least)
 
 
 # what it costs -----------------------------------------------------------------------------
