@@ -15,7 +15,7 @@ import pytest
 
 from fedkin.command.compare import compare
 from fedkin.errors import FedkinError
-from fedkin.runs.comparison import batches, execute, load_plan, plan, save_plan
+from fedkin.runs.comparison import Entry, Task, batches, execute, load_plan, plan, save_plan
 from fedkin.runs.config import make_config
 from fedkin.runs.training import Trainer
 from tests.run_command import Fedkin
@@ -46,18 +46,20 @@ def test_a_plan_can_be_read_back(tmp_path: Path) -> None:
         save_plan(tmp_path / "c", entries)
 
 
+def tasks(entries: list[Entry]) -> list[Task]:
+    return [e.task(Path(), e.config.make_data(), lambda config, data: "") for e in entries]
+
+
 def test_only_runs_alike_are_computed_as_one() -> None:
     entries = plan("fedavg", BASE, [0, 1], {"batch_size": ["5", "10"]})
-    problems = [entry.config.make_problem(entry.config.make_data()) for entry in entries]
-    assert [len(batch) for batch in batches(entries, problems)] == [2, 2]
+    assert [len(batch) for batch in batches(tasks(entries))] == [2, 2]
 
 
 def test_runs_with_bounded_memory_are_computed_alone_and_end_alike(tmp_path: Path) -> None:
     found = []
     for memory in (None, "1KB"):
         entries = plan("apfl", BASE | {"memory": memory}, [0, 1], {})
-        problems = [entry.config.make_problem(entry.config.make_data()) for entry in entries]
-        assert [len(batch) for batch in batches(entries, problems)] == ([1, 1] if memory else [2])
+        assert [len(batch) for batch in batches(tasks(entries))] == ([1, 1] if memory else [2])
         folder = tmp_path / str(memory)
         execute(entries, folder, lambda c, _: c.to_toml(), lambda _: None, threading.Event())
         found.append([pd.read_csv(e.folder(folder) / "clients.csv") for e in entries])

@@ -52,6 +52,10 @@ Out = Annotated[
     Path | None, typer.Option("--out", help="run folder to make (default: a new one in runs/)")
 ]
 RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="also tell every round to tensorboard, mlflow or wandb (may be repeated)"),
+]
 
 
 @app.command(context_settings=ANY_KEY)
@@ -63,6 +67,7 @@ def run(
     ],
     out: Out = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
+    track: Track = None,
 ) -> None:
     """Train one model per client with METHOD, or repeat the run of a CONFIG.TOML.
 
@@ -77,7 +82,7 @@ def run(
       fedkin run mymethod.py:MyMethod --model mymodels.py:Net --model.args '{"width": 32}'
       fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
     """
-    commands.run(what, context.args, out, quiet)
+    commands.run(what, context.args, out, quiet, track or [])
 
 
 @app.command()
@@ -90,13 +95,15 @@ def resume(
     ray_address: Annotated[
         str | None, typer.Option(help="engine ray: HOST:PORT of the cluster, or auto")
     ] = None,
+    track: Track = None,
 ) -> None:
     """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
     if (run / PLAN).exists():
         compare_command.resume(run)
     else:
         given = {"engine": engine, "ray_address": ray_address}
-        commands.resume(run, quiet, {k: v for k, v in given.items() if v is not None})
+        given = {k: v for k, v in given.items() if v is not None}
+        commands.resume(run, quiet, given, track or [])
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -108,8 +115,9 @@ def compare(
     """Run several methods on the same clients and show one table.
 
     Options after the methods are config keys (see `fedkin run --help`), --seeds N for
-    repeats, --sweep KEY=A,B,C for every value of a key, and --out FOLDER. The repeats
-    and sweeps of a method are computed together. With --jobs 2 two processes work at a time,
+    repeats, --sweep KEY=A,B,C for every value of a key, --out FOLDER, --latex for the table
+    as table.tex, and --track NAME (tensorboard, mlflow, wandb). The repeats and sweeps of a
+    method are computed together. With --jobs 2 two processes work at a time,
     each on one method or on half of its runs (worth it for small models).
     `fedkin resume FOLDER` continues a comparison that was stopped.
 

@@ -23,6 +23,8 @@ from fedkin.command.screen import (
 from fedkin.engines import need_ray
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
+from fedkin.reports.latex import latex_table
+from fedkin.reports.tables import numbers
 from fedkin.reports.tables import result_rows as statistics_rows
 from fedkin.reports.write import conclusions, findings
 from fedkin.runs import capacity
@@ -35,14 +37,16 @@ from fedkin.runs.listing import result_rows
 from fedkin.runs.measures import Measure
 from fedkin.runs.options import keys_given, parse, places
 from fedkin.runs.plugins import short_name
+from fedkin.runs.progress import Progress
 from fedkin.runs.provenance import RUNS, complete
-from fedkin.runs.training import Progress
+from fedkin.runs.trackers import make_tracker
 from fedkin.runs.user_code import known_method
 from fedkin.runs.workers import execute_in_processes
+from fedkin.tensors import write_text
 
 
 def compare(words: Sequence[str]) -> None:
-    """`METHOD... [--seeds 10] [--sweep KEY=A,B] [--out FOLDER] [--KEY VALUE]...`"""
+    """`METHOD... [--seeds 10] [--sweep KEY=A,B] [--out FOLDER] [--latex] [--KEY VALUE]...`"""
     names = list(takewhile(lambda word: not word.startswith("--"), words))
     options = list(words[len(names) :])
     if not names:
@@ -51,6 +55,9 @@ def compare(words: Sequence[str]) -> None:
     sweep = _sweep(_take(options, "--sweep"))
     folder = _take(options, "--out")
     jobs = _count(_take(options, "--jobs"), "jobs")
+    latex, trackers = _flag(options, "--latex"), _take(options, "--track")
+    for tracker in trackers:
+        make_tracker(tracker)
     entries: list[Entry] = []
     names = [known_method(name) for name in names]
     if len({short_name(name) for name in names}) < len(names):
@@ -65,7 +72,7 @@ def compare(words: Sequence[str]) -> None:
         entries += plan(name, parse(name, options), seeds, own)
     parent = Path(folder[0]) if folder else next_folder(RUNS, "compare")
     save_plan(parent, entries)
-    finish(parent, entries, jobs)
+    finish(parent, entries, jobs, latex, trackers)
 
 
 def resume(parent: Path) -> None:
@@ -73,7 +80,13 @@ def resume(parent: Path) -> None:
     finish(parent, load_plan(parent))
 
 
-def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
+def finish(
+    parent: Path,
+    entries: Sequence[Entry],
+    jobs: int = 1,
+    latex: bool = False,
+    trackers: Sequence[str] = (),
+) -> None:
     """Run the remaining runs, then show the table; Ctrl-C saves and shows how to continue."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
     with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
@@ -83,9 +96,9 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
 
             errors = execute_on_cluster(left, parent, advance, stop)
         elif jobs > 1:
-            errors = execute_in_processes(left, parent, advance, stop, jobs)
+            errors = execute_in_processes(left, parent, advance, stop, jobs, trackers)
         else:
-            errors = execute(left, parent, complete, advance, stop)
+            errors = execute(left, parent, complete, advance, stop, trackers)
     if stop.is_set():
         console.print(f"stopped; continue with: fedkin resume {parent}")
         raise SystemExit(130)
@@ -101,6 +114,9 @@ def finish(parent: Path, entries: Sequence[Entry], jobs: int = 1) -> None:
         show_capacities(levels)
     if len({entry.seed for entry in entries}) > 1 and not errors:
         show_statistics(parent)
+    if latex and rows:
+        write_text(parent / "table.tex", latex_table(findings([parent])))
+        say(f"LaTeX: {parent / 'table.tex'}")
     console.print(f"run folder: {parent}")
     for place, error in errors.items():
         if not isinstance(error, FedkinError):
@@ -115,7 +131,7 @@ def show_statistics(parent: Path) -> None:
     """Means with 95% intervals over seeds, and what may be concluded from them."""
     found = findings([parent])
     rows = statistics_rows(found.summaries, found.chosen, found.score)
-    pd.DataFrame(rows).to_csv(parent / "statistics.csv", index=False)
+    numbers(found.summaries).to_csv(parent / "statistics.csv", index=False)
     shown = [title for title in rows[0] if not title.startswith(("best round", "global"))]
     cells = [[row[title] for title in shown] for row in rows]
     console.print(plain_table(shown, cells, numbers_from=1))
@@ -186,6 +202,13 @@ def _take(options: list[str], name: str) -> list[str]:
         found.append(options[place + 1])
         del options[place : place + 2]
     return found
+
+
+def _flag(options: list[str], name: str) -> bool:
+    """Remove a word from the options; whether it was there."""
+    there = name in options
+    options[:] = [word for word in options if word != name]
+    return there
 
 
 def _count(given: Sequence[str], name: str) -> int:

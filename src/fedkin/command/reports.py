@@ -38,6 +38,9 @@ def report(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="write TensorBoard event files too")
     ] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="write the table of results as table.tex too")
+    ] = False,
 ) -> None:
     """Write one self-contained page about runs: tables, figures, tests, settings.
 
@@ -47,6 +50,7 @@ def report(
     Example: fedkin report runs/compare-001
     """
     from fedkin.reports import write_report
+    from fedkin.reports.latex import latex_table
     from fedkin.reports.tables import result_rows
     from fedkin.reports.tensorboard import write_events
     from fedkin.reports.write import conclusions
@@ -62,6 +66,10 @@ def report(
     console.print(plain_table(titles, cells, numbers_from=1))
     for sentence in [*conclusions(found), *found.notes]:
         say(sentence)
+    if latex:
+        table = page.with_name("table.tex")
+        write_text(table, latex_table(found))
+        say(f"LaTeX: {table}")
     if tensorboard:
         for run in find_runs(runs):
             say(f"TensorBoard: {write_events(run)}")

@@ -40,6 +40,7 @@ from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
 from fedkin.runs.settings import Settings
+from fedkin.runs.trackers import make_tracker
 from fedkin.runs.training import Trainer
 from fedkin.runs.user_code import known_method
 from fedkin.runs.validation import validated
@@ -54,15 +55,19 @@ if TYPE_CHECKING:
 STUCK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 
-def run(what: str, words: Sequence[str], out: Path | None, quiet: bool) -> None:
+def run(
+    what: str, words: Sequence[str], out: Path | None, quiet: bool, track: Sequence[str] = ()
+) -> None:
     """Train by the name of a method or by a config file."""
+    for name in track:  # before anything is made
+        make_tracker(name)
     config = config_of(what, words)
     # a run repeated without changes gives the same numbers exactly
     again = what.endswith(".toml") and not words
     planned = read_strategy(Path(what).parent) if again else {}
     with data_of(config) as (data, digest, shards):
         folder = out or default_folder(config)
-        finish(begin(config, data, folder, planned, digest, shards), quiet)
+        finish(begin(config, data, folder, planned, digest, shards), quiet, track=track)
 
 
 @contextmanager
@@ -126,7 +131,12 @@ def begin(
         raise
 
 
-def resume(path: Path, quiet: bool, elsewhere: Mapping[str, Any] | None = None) -> None:
+def resume(
+    path: Path,
+    quiet: bool,
+    elsewhere: Mapping[str, Any] | None = None,
+    track: Sequence[str] = (),
+) -> None:
     """Continue a run from its last valid checkpoint, in another engine if that is asked for."""
     folder = RunFolder.open(path)
     made_with = read_toml(path / "config.toml").get("made_with", {})
@@ -151,10 +161,12 @@ def resume(path: Path, quiet: bool, elsewhere: Mapping[str, Any] | None = None) 
             )
         problem, method = config.make_problem(data), config.make_method()
         trainer = _trainer(problem, method, config.settings(), folder, shards)
-        _go_on(trainer, made_with, quiet)
+        _go_on(trainer, made_with, quiet, track)
 
 
-def _go_on(trainer: Trainer, made_with: Mapping[str, Any], quiet: bool) -> None:
+def _go_on(
+    trainer: Trainer, made_with: Mapping[str, Any], quiet: bool, track: Sequence[str]
+) -> None:
     folder = trainer.folder
     assert folder is not None
     for name, version in versions().items():
@@ -168,7 +180,7 @@ def _go_on(trainer: Trainer, made_with: Mapping[str, Any], quiet: bool) -> None:
         say(f"{folder.path} is finished: {trainer.round} rounds")
     else:
         folder.log(f"resumed after round {trainer.round}")
-    finish(trainer, quiet)
+    finish(trainer, quiet, track=track)
 
 
 def _trainer(
@@ -182,7 +194,12 @@ def _trainer(
     return Trainer(problem, method, settings, folder, cluster=cluster)
 
 
-def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None:
+def finish(
+    trainer: Trainer,
+    quiet: bool,
+    resume: str = "fedkin resume",
+    track: Sequence[str] = (),
+) -> None:
     """Run the remaining rounds, then show the result or how to continue."""
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
@@ -192,7 +209,7 @@ def finish(trainer: Trainer, quiet: bool, resume: str = "fedkin resume") -> None
             stop_politely(trainer) as stopped,
             progress(trainer.method.name, trainer.round, total, quiet) as show,
         ):
-            trainer.run(show)
+            trainer.run(show, [make_tracker(name, folder) for name in track])
             if trainer.round < total:
                 trainer.save()
             ended = "finished" if trainer.round >= total else f"stopped after round {trainer.round}"

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedkin.runs.measures import Measure
-from fedkin.runs.training import Progress as RoundDone
+from fedkin.runs.progress import Progress as RoundDone
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from fedkin.runs.measures import Measure
+from fedkin.runs.plots import Picture
 
 # Figures are drawn in the light colours; in the page each becomes a CSS variable, which has
 # another value in dark mode. So no colour may stand for two things.
@@ -94,7 +95,7 @@ class Drawing:
 def canvas(height: float = 3.2, width: float = 4.3) -> tuple[Figure, Axes]:
     """An empty figure of a phone's width in the common style."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Picture(figsize=(width, height), layout="constrained")
         return figure, figure.subplots()
 
 

@@ -138,6 +138,26 @@ def numbers(summaries: Sequence[Summary]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def paired_numbers(pairs: Sequence[Paired]) -> pd.DataFrame:
+    """The comparisons with full precision: how much better `first` is than `second`."""
+    rows = []
+    for pair in pairs:
+        found = pair.advantage
+        rows.append(
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "seeds": pair.seeds,
+                "advantage": found.mean if found else None,
+                "low": found.low if found else None,
+                "high": found.high if found else None,
+                "p": pair.p,
+                "certain": pair.certain,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def as_html(rows: Sequence[Row], caption: str) -> str:
     """A table that becomes a list of cards on a narrow screen."""
     head = "".join(f'<th role="columnheader" scope="col">{escape(name)}</th>' for name in rows[0])

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from fedkin.errors import FedkinError
 from fedkin.reports import page as html
 from fedkin.reports import tables
@@ -131,8 +129,7 @@ def write_report(paths: Sequence[Path], out: Path, target: float | None = None) 
         for drawing in part:
             drawing.save(folder)
     tables.numbers(found.summaries).to_csv(folder / "table.csv", index=False)
-    rows = tables.paired_rows(found.pairs, found.score)
-    pd.DataFrame(rows).to_csv(folder / "comparisons.csv", index=False)
+    tables.paired_numbers(found.pairs).to_csv(folder / "comparisons.csv", index=False)
     write_text(out, _document(found, drawn, folder.name))
     return found
 

@@ -14,17 +14,35 @@ from fedkin.core.problem import Problem
 from fedkin.data import ClientData
 from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.errors import FedkinError
+from fedkin.methods import Method
 from fedkin.methods.registry import form_for
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
+from fedkin.runs.settings import Settings
+from fedkin.runs.trackers import make_tracker
 from fedkin.runs.training import Trainer
 from fedkin.tensors import write_text
 
 PLAN, DONE = "compare.json", "done"
 # how many numbers of stacked models one lockstep may hold: 1 GB in single precision
 MOST_NUMBERS = 250_000_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to be made: where, its problem and method, and the text of its config file."""
+
+    label: str
+    path: Path
+    problem: Problem
+    method: Method
+    settings: Settings
+    text: Callable[[], str]
+
+
+Describe = Callable[[RunConfig, ClientData], str]
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,13 @@ class Entry:
 
     def folder(self, parent: Path) -> Path:
         return parent / self.label / f"seed-{self.seed}"
+
+    def task(self, parent: Path, data: ClientData, describe: Describe) -> Task:
+        config = self.config
+        return Task(
+            self.label, self.folder(parent), config.make_problem(data), config.make_method(),
+            config.settings(), lambda: describe(config, data),
+        )  # fmt: skip
 
 
 def plan(
@@ -82,19 +107,35 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
     return [Entry(r["label"], r["seed"], make_config(r["config"], PLAN)) for r in rows]
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of runs, and how they are stopped.
+
+    `on_round` is called with the run's label after each of its rounds. When `stop` is set every
+    run finishes its round and saves. `trackers` are names.
+    """
+
+    on_round: Callable[[str], None]
+    stop: threading.Event
+    trackers: Sequence[str] = ()
+
+
+Errors = dict[str, BaseException]
+
+
 def execute(
     entries: Sequence[Entry],
     parent: Path,
-    describe: Callable[[RunConfig, ClientData], str],
+    describe: Describe,
     on_round: Callable[[str], None],
     stop: threading.Event,
-) -> dict[str, BaseException]:
+    trackers: Sequence[str] = (),
+) -> Errors:
     """Run the unfinished runs; returns the errors of runs that failed, by folder.
 
-    `describe` writes a run's config file; `on_round(label)` is called after every round. When
-    `stop` is set every run finishes its round and saves.
+    `describe` writes a run's config file; see `Watch` for the rest.
     """
-    errors: dict[str, BaseException] = {}
+    errors, watch = Errors(), Watch(on_round, stop, trackers)
     todo = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
     data: dict[str, ClientData] = {}
 
@@ -106,58 +147,52 @@ def execute(
 
     for method in dict.fromkeys(entry.config.method for entry in todo):
         mine = [entry for entry in todo if entry.config.method == method]
-        problems = [entry.config.make_problem(data_of(entry)) for entry in mine]
-        for batch in batches(mine, problems):
-            if stop.is_set():
-                break
-            for entry, error in _together(batch, parent, describe, on_round, stop):
-                errors[str(entry.folder(parent))] = error
+        errors |= perform([e.task(parent, data_of(e), describe) for e in mine], watch)
         data.clear()
     return errors
 
 
-Pair = tuple[Entry, Problem]
+def perform(tasks: Sequence[Task], watch: Watch) -> Errors:
+    """Run tasks of one method, as many as can be at once; errors by folder."""
+    errors = Errors()
+    for batch in batches(tasks):
+        if watch.stop.is_set():
+            break
+        errors |= _together(batch, watch)
+    return errors
 
 
-def batches(entries: Sequence[Entry], problems: Sequence[Problem]) -> list[list[Pair]]:
+def batches(tasks: Sequence[Task]) -> list[list[Task]]:
     """Batches of runs to compute as one: same shape, and no more than fit in memory.
 
     A run with a memory limit is computed alone: only then can its state go to files.
     """
-    found: list[list[Pair]] = []
-    for pair in zip(entries, problems, strict=True):
-        numbers = pair[1].num_clients * pair[1].size
+    found: list[list[Task]] = []
+    for task in tasks:
+        numbers = task.problem.num_clients * task.problem.size
         for batch in found:
-            alike = can_merge([batch[0][1], pair[1]]) and pair[0].config.memory is None
+            alike = can_merge([batch[0].problem, task.problem]) and task.settings.memory is None
             if alike and (len(batch) + 1) * numbers <= MOST_NUMBERS:
-                batch.append(pair)
+                batch.append(task)
                 break
         else:
-            found.append([pair])
+            found.append([task])
     return found
 
 
-def _together(
-    batch: Sequence[Pair],
-    parent: Path,
-    describe: Callable[[RunConfig, ClientData], str],
-    on_round: Callable[[str], None],
-    stop: threading.Event,
-) -> list[tuple[Entry, BaseException]]:
-    settings = batch[0][0].config.settings()
-    lockstep = Lockstep([problem for _, problem in batch], settings.strategy, settings.threads)
+def _together(batch: Sequence[Task], watch: Watch) -> Errors:
+    settings = batch[0].settings
+    lockstep = Lockstep([task.problem for task in batch], settings.strategy, settings.threads)
     lock = threading.Lock()
 
     def live(number: int) -> None:
-        entry, problem = batch[number]
-        path = entry.folder(parent)
-        started = (path / "config.toml").exists()
-        text = "" if started else describe(entry.config, problem.data)
-        folder = RunFolder.open(path) if started else RunFolder.create(path, text)
+        task = batch[number]
+        started = (task.path / "config.toml").exists()
+        folder = RunFolder.open(task.path) if started else RunFolder.create(task.path, task.text())
         trainer = Trainer(
-            problem,
-            entry.config.make_method(),
-            entry.config.settings(),
+            task.problem,
+            task.method,
+            task.settings,
             folder,
             (lambda contender: lockstep.engine_of(number, contender))
             if settings.memory is None
@@ -169,15 +204,15 @@ def _together(
 
         def tell(_: Any) -> None:
             with lock:
-                on_round(entry.label)
-            trainer.stopping = stop.is_set()
+                watch.on_round(task.label)
+            trainer.stopping = watch.stop.is_set()
 
-        trainer.run(tell)
-        if trainer.round < entry.config.rounds:
+        trainer.run(tell, [make_tracker(name, task.path) for name in watch.trackers])
+        if trainer.round < task.settings.rounds:
             trainer.save()
         else:
-            write_text(path / DONE, f"{trainer.round}\n")
+            write_text(task.path / DONE, f"{trainer.round}\n")
         folder.close()
 
     errors = lockstep.together([lambda n=n: live(n) for n in range(len(batch))])  # type: ignore[misc]
-    return [(batch[i][0], error) for i, error in enumerate(errors) if error is not None]
+    return {str(t.path): error for t, error in zip(batch, errors, strict=True) if error is not None}

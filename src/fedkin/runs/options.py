@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -82,6 +82,19 @@ def parse(method: str, words: Sequence[str]) -> dict[str, Any]:
         if key in table:
             raise FedkinError(f"option --{name} is given twice")
         table[key] = plain(value)
+    return values
+
+
+def by_keys(method: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by the names that options have, as nested config values: `lr=0.1, data="mnist"`."""
+    method = form_for(method, keys)
+    known, values = places(get_method(method)), dict[str, Any]()
+    for name, value in keys.items():
+        if name not in known:
+            refuse_setting(get_method(method), name)
+            raise unknown("key", name, known)
+        section, key = _place(name, known[name])
+        (values.setdefault(section, {}) if section else values)[key] = value
     return values
 
 

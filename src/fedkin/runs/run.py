@@ -13,6 +13,7 @@ from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.runs.contender import Contender
+from fedkin.runs.display import Shown
 from fedkin.runs.folder import RunFolder, read_table
 from fedkin.runs.names import client_at, client_number
 from fedkin.runs.norms import completed
@@ -95,12 +96,16 @@ class LiveModels(Mapping[int, tuple[Problem, Tensor]]):
         return len(self._places)
 
 
-class Run:
-    """The result of training: `metrics`, `clients`, `personal`, `mixing`."""
+class Run(Shown):
+    """The result of training: `metrics`, `clients`, `personal`, `mixing`, and `plot()`."""
 
     def __init__(self, problem: Problem, trainer: Trained) -> None:
         self.problem, self.trainer = problem, trainer
         self.folder = trainer.folder.path if trainer.folder else None
+
+    @property
+    def label(self) -> str:
+        return self.trainer.contenders["method"].method.name
 
     @property
     def metrics(self) -> pd.DataFrame:

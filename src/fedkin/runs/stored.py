@@ -14,6 +14,7 @@ from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.runs.config import ModelConfig
+from fedkin.runs.display import Shown
 from fedkin.runs.groups import Records
 from fedkin.runs.inputs import Inputs
 from fedkin.runs.models import load_model
@@ -24,12 +25,16 @@ from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
 
 
-class StoredRun(Records):
+class StoredRun(Shown, Records):
     """A run read from its folder: `metrics`, `clients`, `personal`, `mixing`; not its data."""
 
     def __init__(self, path: Path, module: nn.Module | None = None) -> None:
         super().__init__(path)
         self._module = module
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} ({self.path.name})"
 
     @property
     def accuracy(self) -> float:

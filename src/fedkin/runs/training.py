@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,34 +35,23 @@ from fedkin.runs.estimation import estimation_errors
 from fedkin.runs.evaluation import Scores, score, score_model, score_trivial
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.inputs import keep_inputs
-from fedkin.runs.measures import ACCURACY, Measure, choose_metrics, keep_measures
+from fedkin.runs.measures import Measure, choose_metrics, keep_measures
 from fedkin.runs.models import save_models
 from fedkin.runs.noise import keep_resamples, resample_times
 from fedkin.runs.pictures import write_results
+from fedkin.runs.progress import OnRound, Progress, followers
 from fedkin.runs.provenance import BY_PYTHON
 from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.runs.run import Run
 from fedkin.runs.schedule import check_schedule, scheduled
 from fedkin.runs.settings import Settings, make_settings, parse_size
+from fedkin.runs.trackers import Told, Tracker, make_tracker
 from fedkin.runs.validation import check_method, make_method, refuse_options
 from fedkin.runs.watch import grown_loss
 from fedkin.toml import to_toml
 
 if TYPE_CHECKING:
     from fedkin.runs.cluster import Cluster  # which needs Ray
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a progress display needs after every round.
-
-    `score` is the mean of the deciding metric, by `measure`, at the last evaluation.
-    """
-
-    round: int
-    rounds: int
-    score: float | None = None
-    measure: Measure = ACCURACY
 
 
 class Trainer:
@@ -158,18 +147,35 @@ class Trainer:
 
     # rounds --------------------------------------------------------------------------
 
-    def run(self, on_round: Callable[[Progress], None] | None = None) -> Run:
+    def run(self, on_round: OnRound | None = None, trackers: Sequence[Tracker] = ()) -> Run:
         """Train until the last round, or until `stopping` is set."""
-        while self.round < self.settings.rounds and not self.stopping:
-            self.cluster.step(self) if self.cluster else self.step()
-            if on_round:
-                measure = Measure.of(get_metric(self.metric_names[0]))
-                on_round(Progress(self.round, self.settings.rounds, self._score, measure))
-        if self.cluster:
-            self.cluster.ready(self)
-        if self.folder and self.round >= self.settings.rounds:
-            self._finish(self.folder)
+        told, rounds = Told(trackers), self.settings.rounds
+        told.begin(self.name, self.settings_by_name(), self.round)
+        try:
+            while self.round < rounds and not self.stopping:
+                self.cluster.step(self) if self.cluster else self.step()
+                told.log(self.round, self.metrics[-1])
+                if on_round:
+                    measure = Measure.of(get_metric(self.metric_names[0]))
+                    row = self.metrics[-1]
+                    on_round(Progress(self.round, rounds, self._score, measure, row))
+            if self.cluster:
+                self.cluster.ready(self)
+            if self.folder and self.round >= rounds:
+                self._finish(self.folder)
+        finally:
+            told.end(self.round >= rounds)
         return Run(self.problem, self)
+
+    @property
+    def name(self) -> str:
+        """The run's name for people: its folder's, or its method's."""
+        return self.folder.path.name if self.folder else self.method.name
+
+    def settings_by_name(self) -> dict[str, Any]:
+        """The method, its options and the run's settings by name."""
+        options = {f"options.{key}": value for key, value in asdict(self.method).items()}
+        return {"method": self.method.name, **asdict(self.settings), **options}
 
     def step(self) -> None:
         """One round of every contender, evaluated and saved when due."""
@@ -348,7 +354,9 @@ def train(
     *,
     folder: str | Path | None = None,
     resume: bool = False,
-    on_round: Callable[[Progress], None] | None = None,
+    on_round: OnRound | None = None,
+    progress: bool | None = None,
+    trackers: Sequence[Tracker | str] = (),
     **settings: Any,
 ) -> Run:
     """Train one model per client and evaluate it on the client's own held-out data.
@@ -357,6 +365,10 @@ def train(
     fraction, eval_every, engine, ...) and, with a name, options of the method: lr, or rates for
     its form with models of different sizes. With `resume` a stopped run continues in its folder;
     pass the same problem, method and settings again.
+
+    `on_round` is called after every round with its number and all `measures`. In a notebook a
+    bar shows the progress, unless `progress=False`. `trackers` are told every round too: by name
+    (tensorboard, mlflow, wandb), or objects of your own (see `fedkin.Tracker`).
     """
     own = {f.name for f in fields(Settings)}
     options = {name: settings.pop(name) for name in set(settings) - own}
@@ -374,10 +386,12 @@ def train(
     trainer = Trainer(problem, chosen, checked, kept, cluster=cluster_of(problem, checked, kept))
     for sentence in trainer.remarks:
         warnings.warn(sentence, stacklevel=2)
+    place = kept.path if kept else None
+    told = [make_tracker(t, place) if isinstance(t, str) else t for t in trackers]
     if kept and resume:
         for sentence in trainer.resume():
             kept.log(sentence)
-    return trainer.run(on_round)
+    return trainer.run(followers(chosen.name, on_round, progress), told)
 
 
 def cluster_of(problem: Problem, settings: Settings, folder: RunFolder | None) -> Cluster | None:

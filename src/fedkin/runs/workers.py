@@ -43,6 +43,7 @@ def execute_in_processes(
     on_round: Callable[[str], None],
     stop: threading.Event,
     jobs: int,
+    trackers: Sequence[str] = (),
 ) -> dict[str, BaseException]:
     """As `comparison.execute`, in `jobs` processes at a time."""
     left = shares([e for e in entries if not (e.folder(parent) / DONE).exists()], jobs)
@@ -53,7 +54,8 @@ def execute_in_processes(
         while left or working:
             while left and len(working) < jobs and not stop.is_set():
                 name = next(iter(left))
-                asked = {"parent": str(parent), "rows": to_rows(left.pop(name))}
+                rows = to_rows(left.pop(name))
+                asked = {"parent": str(parent), "rows": rows, "trackers": list(trackers)}
                 working[name] = _start(name, asked, jobs, said)
             if stop.is_set():
                 left.clear()
@@ -150,7 +152,8 @@ def work() -> None:
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     asked = json.loads(sys.stdin.read())
     with _telling() as tell:
-        found = execute(from_rows(asked["rows"]), Path(asked["parent"]), complete, tell, stop)
+        runs, parent = from_rows(asked["rows"]), Path(asked["parent"])
+        found = execute(runs, parent, complete, tell, stop, asked["trackers"])
     errors = {}
     for place, error in found.items():
         if not isinstance(error, FedkinError):

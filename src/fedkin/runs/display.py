@@ -1,0 +1,98 @@
+"""How a run shows itself: as a line, as HTML in a notebook, as a picture."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from fedkin.runs.plots import Picture
+
+# rows of a table shown in a notebook, letters of a name shown
+MOST_ROWS, LONGEST_NAME = 12, 24
+WORDS = {"personal": "personal models", "global": "one global model", "local": "alone"}
+
+
+class Shown:
+    """What a run in memory and a run folder share: they show themselves in the same way."""
+
+    metrics: Any
+    clients: Any
+    mixing: Any
+
+    @property
+    def label(self) -> str:
+        """What was trained, for titles."""
+        raise NotImplementedError
+
+    @property
+    def score(self) -> str:
+        """The measure shown: accuracy, or the loss where targets are numbers."""
+        column = self.metrics.get("personal_accuracy")
+        return "accuracy" if column is not None and column.notna().any() else "loss"
+
+    def __repr__(self) -> str:
+        rows, name = self.metrics, type(self).__name__
+        if not len(rows):
+            return f"<{name} {self.label}: no round yet>"
+        found = [f"{int(rows['round'].iloc[-1])} rounds"]
+        if len(self.clients):
+            found.insert(0, f"{self.clients['client'].nunique()} clients")
+        for kind, value in _ends(rows, self.score).items():
+            found.append(f"{WORDS[kind]} {_shown(value, self.score)}")
+        return f"<{name} {self.label}: {', '.join(found)}>"
+
+    def _repr_html_(self) -> str:
+        title = f"<p><b>{escape(repr(self)[1:-1])}</b></p>"
+        if not len(self.clients):
+            return title
+        last = self.last_clients()
+        columns = {f"{kind}_{self.score}": words for kind, words in WORDS.items()}
+        columns |= {"train_samples": "training samples", "test_samples": "test samples"}
+        kept = [c for c in columns if c in last and last[c].notna().any()]
+        table = last.set_index("client")[kept].rename(columns=columns)
+        return title + html_table(table, len(last))
+
+    def plot(self) -> Picture:
+        """Scores over rounds, every client next to going alone and, where known, who helps whom."""
+        from fedkin.runs.plots import plot_run  # here: importing matplotlib takes a second
+
+        return plot_run(self)
+
+    def last_clients(self) -> pd.DataFrame:
+        """One row per client: the last evaluation."""
+        table = self.clients
+        return table[table["round"] == table["round"].max()]
+
+
+def html_table(table: pd.DataFrame, total: int) -> str:
+    """The first rows of a table, names escaped and cut, and how many more there are."""
+    shown = table.head(MOST_ROWS)
+    shown.index = pd.Index([cut(str(name)) for name in shown.index], name=table.index.name)
+    text: str = shown.to_html(escape=True, float_format=lambda v: f"{v:.4g}", na_rep="")
+    more = total - len(shown)
+    return text + (f"<p>... and {more} more rows</p>" if more > 0 else "")
+
+
+def cut(name: str, length: int = LONGEST_NAME) -> str:
+    """A name that fits, its middle left out if it must be."""
+    if len(name) <= length:
+        return name
+    half = (length - 1) // 2
+    return f"{name[: length - 1 - half]}…{name[-half:]}"
+
+
+def _ends(rows: pd.DataFrame, score: str) -> dict[str, float]:
+    """The last known mean of each kind of model."""
+    found = {}
+    for kind in WORDS:
+        column = f"{kind}_{score}"
+        if column in rows and rows[column].notna().any():
+            found[kind] = float(rows[column].dropna().iloc[-1])
+    return found
+
+
+def _shown(value: float, score: str) -> str:
+    return f"{value:.1%}" if score == "accuracy" else f"{value:.4g}"

@@ -1,0 +1,94 @@
+"""Pictures of runs that notebooks show by themselves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # not pyplot, which has global state
+from torch import Tensor
+
+from fedkin.runs.display import WORDS, Shown, cut
+
+MOST_NAMES = 40  # that fit on an axis
+
+
+class Picture(Figure):
+    """A matplotlib figure that a notebook shows by itself; `savefig` writes it to a file."""
+
+    def _repr_png_(self) -> bytes:
+        data = io.BytesIO()
+        self.savefig(data, format="png", dpi=110)
+        return data.getvalue()
+
+
+def plot_run(run: Shown) -> Picture:
+    """Scores over rounds, every client next to going alone and, where known, who helps whom."""
+    mixing = run.mixing
+    panels = 2 + (mixing is not None)
+    figure = Picture(figsize=(4.6 * panels, 3.8), layout="constrained")
+    axes: Sequence[Axes] = figure.subplots(1, panels)
+    figure.suptitle(run.label)
+    _draw_rounds(axes[0], run.metrics, run.score)
+    if len(run.clients):
+        last = run.last_clients()
+        _draw_clients(axes[1], last, run.score)
+        if mixing is not None:
+            _draw_mixing(axes[2], mixing, list(last["client"]))
+    return figure
+
+
+def _draw_rounds(axes: Axes, rows: pd.DataFrame, score: str) -> None:
+    for kind, words in WORDS.items():
+        column = f"{kind}_{score}"
+        known = rows[["round", column]].dropna() if column in rows else rows.iloc[:0]
+        if len(known):
+            axes.plot(known["round"], known[column], marker="o", markersize=3, label=words)
+    axes.set(xlabel="round", ylabel=f"mean {score}", title="Over rounds")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def _draw_clients(axes: Axes, last: pd.DataFrame, score: str) -> None:
+    """Every client as a line from alone to its personal model, the worst first."""
+    own = last[f"personal_{score}"].to_numpy(dtype=float)
+    alone = last.get(f"local_{score}", pd.Series(dtype=float)).to_numpy(dtype=float)
+    order = np.argsort(own, kind="stable")
+    places = np.arange(len(order))
+    if len(alone) and not np.isnan(alone).all():
+        axes.hlines(places, alone[order], own[order], color="0.75", linewidth=1.2)
+        axes.plot(alone[order], places, "o", color="0.55", markersize=4, label="alone")
+    axes.plot(own[order], places, "o", color="C0", markersize=4, label="personal model")
+    names = [cut(str(last["client"].iloc[i])) for i in order]
+    _name_ticks(axes, names, "y")
+    axes.set(xlabel=score, title="Every client, on its own test data")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def _draw_mixing(axes: Axes, mixing: Tensor, names: Sequence[str]) -> None:
+    weights = mixing.numpy(force=True)
+    image = axes.imshow(np.sqrt(weights), cmap="Blues", vmin=0, interpolation="nearest")
+    axes.set(xlabel="learns from", ylabel="client", title="Who helps whom")
+    labels = [cut(str(name)) for name in names]
+    _name_ticks(axes, labels, "y")
+    _name_ticks(axes, labels, "x")
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.colorbar(image, ax=axes, label="weight (square root)", shrink=0.85)
+
+
+def _name_ticks(axes: Axes, names: Sequence[str], side: str) -> None:
+    # matplotlib takes text between two dollars for mathematics
+    names = [name.replace("$", r"\$") for name in names]
+    size = 8 if len(names) <= 20 else 6
+    if len(names) > MOST_NAMES:
+        names = []
+    places = range(len(names))
+    if side == "y":
+        axes.set_yticks(places, names, fontsize=size)
+    else:
+        axes.set_xticks(places, names, fontsize=size, rotation=90)
