@@ -20,10 +20,19 @@ from fedkin.runs.training import train
 from fedkin.version import __version__
 
 if TYPE_CHECKING:
+    from fedkin.reports.advice_write import Advised
+    from fedkin.reports.advising import advise
     from fedkin.reports.comparing import Comparison, Report, compare, report
 
 # they draw, and importing what draws takes a second: only when they are used
-_LATER = dict.fromkeys(("Comparison", "Report", "compare", "report"), "fedkin.reports.comparing")
+_LATER = {
+    "Advised": "fedkin.reports.advice_write",
+    "Comparison": "fedkin.reports.comparing",
+    "Report": "fedkin.reports.comparing",
+    "advise": "fedkin.reports.advising",
+    "compare": "fedkin.reports.comparing",
+    "report": "fedkin.reports.comparing",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -33,8 +42,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "ClientData", "Comparison", "DataConfig", "DivergedError", "Faults", "Federation",
+    "Advised", "ClientData", "Comparison", "DataConfig", "DivergedError", "Faults", "Federation",
     "FedkinError", "Method", "Problem", "Progress", "Report", "Run", "Settings", "State",
-    "Tracker", "__version__", "all_methods", "compare", "from_arrays", "get_method", "load",
-    "methods", "open_run", "register", "report", "train",
+    "Tracker", "__version__", "advise", "all_methods", "compare", "from_arrays", "get_method",
+    "load", "methods", "open_run", "register", "report", "train",
 ]  # fmt: skip

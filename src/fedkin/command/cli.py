@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from fedkin.command import advise as advise_command
 from fedkin.command import compare as compare_command
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
@@ -178,6 +179,7 @@ def examine(
     doctor(data_dir)
 
 
+advise_command.add_commands(app, ANY_KEY)
 add_commands(app)
 results_cli.add_commands(app)
 papers_cli.add_commands(app)

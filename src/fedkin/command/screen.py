@@ -64,7 +64,7 @@ def progress(
         def advance(done: RoundDone) -> None:
             value = measured(done.score, done.measure)
             shown = "" if done.score is None else f"personal {done.measure.title} {value}"
-            bar.update(task, completed=done.round, accuracy=shown)
+            bar.update(task, completed=done.round, total=done.rounds, accuracy=shown)
 
         yield advance
 

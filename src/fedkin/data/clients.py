@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -47,6 +47,10 @@ class Examples:
     def sizes(self) -> Tensor:
         """How many examples each client has."""
         return self.offsets.diff()
+
+    def only(self, clients: Sequence[int]) -> Examples:
+        """The examples of some clients."""
+        return Examples.of([self[i] for i in clients])
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -116,6 +120,20 @@ class ClientData:
     def num_clients(self) -> int:
         """How many clients there are."""
         return len(self.train)
+
+    def only(self, clients: Sequence[int]) -> ClientData:
+        """Some of the clients, by their places; what belongs to all of them stays."""
+        at = list(clients)
+        return replace(
+            self,
+            train=self.train.only(at),
+            test=self.test.only(at),
+            validation=None if self.validation is None else self.validation.only(at),
+            names=tuple(self.names[i] for i in at),
+            groups=None if self.groups is None else self.groups[at],
+            columns={key: [values[i] for i in at] for key, values in self.columns.items()},
+            truth=None if self.truth is None else replace(self.truth, betas=self.truth.betas[at]),
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:

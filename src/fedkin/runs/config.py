@@ -204,7 +204,8 @@ def read_config(path: Path) -> RunConfig:
     """A run's config from its TOML file."""
     values = read_toml(path)
     values.pop("made_with", None)
-    if "sites" in values:
+    sites, data = values.pop("sites", None), values.get("data", {})
+    if sites is not None and not (data.get("path") or data.get("name")):
         raise FedkinError(f"the data of {path} are at sites: run it with `fedkin serve {path}`")
     return make_config(values, str(path))
 

@@ -1,0 +1,69 @@
+"""The measure that advice speaks in, and its noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from fedkin.core.federation import Federation, Requests
+from fedkin.data.clients import ClientData
+from fedkin.runs.evaluation import score
+
+Floats = npt.NDArray[np.float64]
+ERRORS = ("rmse", "mae", "loss")
+
+
+def metric_of(data: ClientData) -> str:
+    """Accuracy for classes, the root mean squared error for numbers."""
+    return "accuracy" if data.num_classes is not None else "rmse"
+
+
+def sign(metric: str) -> int:
+    """1 where more is better, -1 where less is."""
+    return -1 if metric in ERRORS else 1
+
+
+def judge_models(fed: Federation, asked: Requests, part: str, metric: str) -> tuple[Floats, Floats]:
+    """Every site's mean loss and metric on a part of its rows; NaN for sites without any."""
+    found = score(fed, asked, part)
+    loss = found.loss.double().numpy(force=True)
+    if metric == "accuracy":
+        return loss, found.accuracy.double().numpy(force=True)
+    return loss, np.sqrt(2 * loss)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A mean difference over splits with its 95 % interval (None: too few splits to say)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """gains, loses, or same: no difference that can be told from noise."""
+        if self.low is None or self.high is None:
+            return "unknown"
+        return "gains" if self.low > 0 else "loses" if self.high < 0 else "same"
+
+
+def gain_over_splits(values: Sequence[float], ratio: float) -> Gain | None:
+    """Mean and interval of a difference measured on overlapping splits.
+
+    Nadeau and Bengio's corrected resampled t: splits share rows, so the variance of their mean
+    is (1/S + test rows / training rows) * s^2, and not s^2/S. `ratio` is that of the rows.
+    """
+    known = np.array([value for value in values if np.isfinite(value)])
+    if not len(known):
+        return None
+    mean = float(known.mean())
+    if len(known) < 3:
+        return Gain(mean, None, None)
+    spread = float(np.sqrt((1 / len(known) + ratio) * known.var(ddof=1)))
+    half = float(stats.t.ppf(0.975, len(known) - 1)) * spread
+    return Gain(mean, mean - half, mean + half)
