@@ -101,8 +101,9 @@ def test_mlflow_has_the_numbers_and_the_settings(
 def test_weights_and_biases_keeps_a_run_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     fedkin.train(problem(), "fedavg", rounds=2, folder=tmp_path / "r", trackers=["wandb"])
+    wandb.teardown()  # waits for its own process, which writes the file
     (kept,) = (tmp_path / "r").glob("wandb/offline-run-*/run-*.wandb")
     assert b"personal_loss" in kept.read_bytes()

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from fedkin.command import advise as advise_command
 from fedkin.command import compare as compare_command
+from fedkin.command import newcomers as newcomers_cli
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
 from fedkin.command import runs as commands
@@ -180,6 +181,7 @@ def examine(
 
 
 advise_command.add_commands(app, ANY_KEY)
+newcomers_cli.add_commands(app)
 add_commands(app)
 results_cli.add_commands(app)
 papers_cli.add_commands(app)

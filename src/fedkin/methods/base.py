@@ -88,6 +88,20 @@ class Method:
         """The one model for all, where the method has one."""
         return None
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """A first model for each client of `new`, none of which took part: [M, d].
+
+        It is what they begin their steps at home with; nobody else's model changes. `hosts`:
+        the clients that took part have their data here, and can be asked to train.
+        """
+        x = self.global_model(s)
+        if x is None:
+            raise FedkinError(
+                f"method '{self.name}' has no part that clients share, so it has nothing to give "
+                "a newcomer"
+            )
+        return x.expand(new.size, -1)
+
     def results(self, s: State) -> dict[str, Tensor]:
         """Tables worth keeping at the end of a run, such as who learnt from whom [N, N]."""
         return {}

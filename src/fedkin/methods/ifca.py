@@ -58,6 +58,10 @@ class IFCA(FedAvg):
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(best_of, shared={"models": s.models})
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """The one of the models that suits the newcomer's training data best."""
+        return new.look(new.request(best_of, shared={"models": s.models}))["model"]
+
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}
 

@@ -30,6 +30,10 @@ class Local(LocalTraining):
     def personal(self, fed: Federation, s: State) -> Requests:
         return fed.request(own_model)
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """Nothing was learnt for others: newcomers start as everybody did."""
+        return new.initial_model().expand(new.size, -1)
+
 
 def train_alone(client: Client, lr: Any, **work: Any) -> dict[str, Tensor]:
     client.keep(v=sgd(client, client.recall("v", client.initial), lr, work))

@@ -178,6 +178,47 @@ class PermTwoStage(FedAvg):
             return super().personal(fed, s)
         return fed.request(use, each={"model": s.final if s.polished == s.rounds else s.v})
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """Its gradient at w, its weights, and its visits: from w, as many epochs as the others had.
+
+        Where hosts cannot be visited: by its weights the mean of their models.
+        """
+        if s.epoch == 0:
+            return super().welcome(fed, s, new, hosts)
+        size = () if self.sketch is None else (self.sketch,)
+        asked = new.request(
+            gradient_at, shared={"x": s.x}, batches=self.gradient_batches, sketch=size
+        )
+        g = new.look(asked)["g"]
+        z = mixing.squared_distances(s.g).cpu()
+        lam = mixing.scale_free(z, fed.samples, self.lam_rel) if self.lam is None else self.lam
+        alpha = mixing.weights_of_newcomers(g, new.samples, s.g, fed.samples, s.heard > 0, lam)
+        if not hosts:
+            return mixing.mean_of_kin(alpha, s.v, s.x)
+        v: Tensor = s.x.repeat(new.size, 1)
+        for epoch in range(s.epoch):
+            for host in shuffling.tours(alpha > 0, new.random(f"tour {epoch}")):
+                v = self.tour(fed, new, v, host, alpha, epoch)
+            v = self.project(v)
+        return v
+
+    def tour(
+        self, fed: Federation, new: Federation, v: Tensor, host: Tensor, alpha: Tensor, epoch: int
+    ) -> Tensor:
+        """One visit of every newcomer's model: at a host, or (the last place) at home."""
+        rounds = int((alpha > 0).sum(1).max())
+        weight = rounds * alpha[torch.arange(len(host)), host]
+        weight = weight / (rounds * alpha.amax(1) / self.step_limit).clamp(min=1)
+        lr = self.lr if self.visit_lr is None else self.visit_lr
+        work = {"lr": lr / (1 + self.decay * epoch), **self.work}
+        v = v.clone()
+        for where, going in ((fed, (host >= 0) & (host < fed.size)), (new, host == fed.size)):
+            if going.any():
+                at = host[going] if where is fed else going.nonzero()[:, 0]
+                each = {"v": v[going], "weight": weight[going].to(v)}
+                v[going] = where.look(where.request(visit, at, each=each, **work))["v"]
+        return v
+
     def results(self, s: State) -> dict[str, Tensor]:
         return {"mixing": s.alpha}
 

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from fedkin.core.federation import Federation, Request
 from fedkin.methods.base import NO_ONE_MODEL, Count, State, own
-from fedkin.methods.ifca import group_means
+from fedkin.methods.ifca import best_of, group_means
 from fedkin.methods.pfedme import PFedMe, envelope_steps
 from fedkin.methods.registry import register
 from fedkin.methods.shared.kmeans import kmeans, kmeans_anew, numbered_like
@@ -90,6 +90,10 @@ class PFedKM(PFedMe):
 
     def personal(self, fed: Federation, s: State) -> Request:
         return fed.request(own, each={"x": models_of(s.groups, s.cluster)}, kept="theta")
+
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """The group model that suits the newcomer's training data best."""
+        return new.look(new.request(best_of, shared={"models": s.groups}))["model"]
 
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}

@@ -15,15 +15,17 @@ from fedkin.data.preparation import CategoryColumn, NumberColumn
 from fedkin.errors import FedkinError
 from fedkin.reports import page as html
 from fedkin.reports.advice_figures import drawings
-from fedkin.reports.advice_words import SECTIONS, named, site_row
+from fedkin.reports.advice_words import SECTIONS, site_row
 from fedkin.reports.tables import as_html
 from fedkin.runs.advice import Advice
 from fedkin.runs.advice_scores import Gain
 from fedkin.runs.config import make_config
+from fedkin.runs.display import cut
 from fedkin.runs.provenance import versions
 from fedkin.tensors import write_text
 from fedkin.toml import to_toml
 
+MOST_NOTES = 100
 PAGE, NUMBERS, SITES, CONFIG = "advice.html", "advice.json", "sites.csv", "config.toml"
 
 
@@ -222,7 +224,10 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
         ),
     ]
     if advice.notes:
-        sections.append(html.box("note", [f"On reading the data: {named(list(advice.notes))}."]))
+        shown = [cut(note, 200) for note in advice.notes[:MOST_NOTES]]
+        sections.append(
+            html.card(html.folded("Notes on the data", "".join(map(html.paragraph, shown))))
+        )
     commands = (
         f"fedkin run {folder / CONFIG}      # here, with all rows\n"
         f"fedkin serve {folder / CONFIG} --clients {len(advice.sites)}   # where the data are"

@@ -18,6 +18,7 @@ from fedkin.runs.measures import ACCURACY, LOSS, Measure, read_measures
 from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
+NEWCOMERS = "newcomers"  # the folder in a run's for models of clients that came later
 # settings that may differ between repeats
 NOT_COMPARED = ("seed", "data.data_dir")
 
@@ -127,7 +128,8 @@ def find_runs(paths: Iterable[Path]) -> list[Records]:
         if not path.is_dir():
             raise FedkinError(f"there is no folder {path}")
         own = path / "config.toml"
-        for config in [own] if own.is_file() else sorted(path.rglob("config.toml"), key=_natural):
+        inside = [p for p in path.rglob("config.toml") if NEWCOMERS not in p.parts]
+        for config in [own] if own.is_file() else sorted(inside, key=_natural):
             found.setdefault(config.parent.resolve(), Records(config.parent))
     if not any(run.evaluated for run in found.values()):
         places = ", ".join(str(path) for path in paths)

@@ -57,7 +57,7 @@ class StoredRun(Shown, Records):
             raise FedkinError(
                 f"{self.path} has no models yet: finish it with `fedkin resume {self.path}`"
             )
-        return PersonalModels(self._problem, FilesOfModels(self.path / "models", self._problem))
+        return PersonalModels(self.problem, FilesOfModels(self.path / "models", self.problem))
 
     @property
     def mixing(self) -> Tensor | None:
@@ -65,7 +65,7 @@ class StoredRun(Shown, Records):
         return read_mixing(self.path)[0] if (self.path / TABLE).is_file() else None
 
     @cached_property
-    def _problem(self) -> Problem:
+    def problem(self) -> Problem:
         """The run's model with clients that have names but no data."""
         known = self.inputs
         if self._module is None and "model" not in self.settings:

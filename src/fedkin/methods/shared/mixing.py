@@ -124,3 +124,26 @@ def sketch(g: Tensor, size: int) -> Tensor:
     place = torch.from_numpy(rng.below(np.array([size]), words)[0]).to(g.device)
     sign = torch.from_numpy(1 - 2 * (words[0] & np.uint64(1)).astype(np.int8)).to(g)
     return g.new_zeros(len(g), size).index_add_(1, place, g * sign)
+
+
+def weights_of_newcomers(
+    g: Tensor, n: Tensor, others: Tensor, counts: Tensor, heard: Tensor, lam: float
+) -> Tensor:
+    """The weights [M, N + 1] that M newcomers give N clients and, last, themselves.
+
+    As for everybody: z is |g_i - g_j|^2, 0 for oneself. Clients not `heard` are ruled out.
+    """
+    z = squared_distances(torch.cat([others, g]))[len(others) :, : len(others)].cpu()
+    z = z.masked_fill(~heard, torch.inf)
+    rows = []
+    for own, size in zip(z, n.tolist(), strict=True):
+        known = torch.cat([counts, torch.tensor([size])])
+        rows.append(simplex_weights(torch.cat([own, own.new_zeros(1)])[None], known, lam))
+    return torch.cat(rows)
+
+
+def mean_of_kin(alpha: Tensor, models: Tensor, x: Tensor) -> Tensor:
+    """By their weights the mean of the clients' models; x for one that is kin to nobody."""
+    kin = alpha[:, : len(models)].to(models)
+    total = kin.sum(1, keepdim=True)
+    return torch.where(total > 0, kin @ models / total.clamp(min=1e-12), x)

@@ -56,6 +56,18 @@ def packed(wanted: Tensor, random: np.random.Generator) -> Tensor:
     return torch.from_numpy(plan)
 
 
+def tours(wanted: Tensor, random: np.random.Generator) -> Tensor:
+    """Each model [M] once at every place it wants [M, P], in random orders: [T, M], -1 for none.
+
+    Unlike in a plan, several models may be at one place: those of newcomers, who come seldom.
+    """
+    rows = [random.permutation(np.flatnonzero(row)) for row in wanted.numpy(force=True)]
+    plan = np.full((max(map(len, rows)), len(rows)), -1)
+    for model, places in enumerate(rows):
+        plan[: len(places), model] = places
+    return torch.from_numpy(plan)
+
+
 def _idle_visits(of_models: Counts, at_clients: Counts) -> Counts:
     """Numbers of visits [N, N] with these sums over rows and over columns."""
     found = np.zeros((len(of_models), len(at_clients)), np.int64)

@@ -1,0 +1,95 @@
+"""Newcomers: clients that were not there get a model from a run, without touching the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fedkin.core.federation import Federation, Request, parts
+from fedkin.data.clients import ClientData
+from fedkin.engines import Embedded
+from fedkin.errors import FedkinError
+from fedkin.methods import Method, State
+from fedkin.methods.base import use
+from fedkin.methods.fedavg import fine_tune
+from fedkin.runs.contender import Contender, local_like
+from fedkin.runs.evaluation import score
+
+TABLE = "newcomers.csv"
+# steps at home after which newcomers' models are judged
+STEPS = (0, 1, 5, 10)
+
+
+class Newcomers:
+    """Clients of their own federation that ask a finished run for models.
+
+    `hosts`: the data of the clients that took part are here.
+    """
+
+    def __init__(self, contender: Contender, data: ClientData, number: int, hosts: bool) -> None:
+        self.contender, self.number = contender, number
+        fed = contender.fed
+        problem = fed.problem.with_data(data, fed.problem.device)
+        self.fed = Federation(problem, Embedded(problem), fed.seed)
+        self.fed.after_round(number)
+        fed.after_round(number)
+        self.start = contender.method.welcome(fed, contender.state, self.fed, hosts).clone()
+
+    def models(self, steps: int, lr: float) -> Request:
+        """The request for every newcomer's model after some steps at home.
+
+        The first of ten steps are the same as those of five.
+        """
+        self.fed.after_round(self.number + 1)
+        if steps == 0:
+            return self.fed.request(use, each={"model": self.start})
+        return self.fed.request(fine_tune, each={"x": self.start}, lr=lr, local_steps=steps)
+
+    def judge(self, steps: Sequence[int], lr: float, rounds: int) -> pd.DataFrame:
+        """One row per newcomer and number of steps, and one for a model trained alone.
+
+        Alone is local-only training with as many steps as a client of the run took. All are
+        judged on test data, which no step has seen.
+        """
+        found = [self._rows(str(k), self.models(k, lr)) for k in steps]
+        return pd.concat([*found, self._rows("alone", self._alone(rounds))], ignore_index=True)
+
+    def _alone(self, rounds: int) -> Request:
+        method = local_like(self.contender.method)
+        problem = self.fed.problem
+        own = Contender(method, Federation(problem, Embedded(problem), self.fed.seed), State())
+        for number in range(1, rounds + 1):
+            own.step(number)
+        (asked,) = parts(own.models(rounds))
+        return self.fed.request(use, each={"model": own.fed.look(asked)["model"]})
+
+    def _rows(self, steps: str, asked: Request) -> pd.DataFrame:
+        scores = score(self.fed, asked)
+        data = self.fed.problem.data
+        return pd.DataFrame(
+            {
+                "client": list(data.names),
+                "steps": steps,
+                "accuracy": scores.accuracy.tolist(),
+                "loss": scores.loss.tolist(),
+                "train_samples": data.train.sizes.tolist(),
+                "test_samples": data.test.sizes.tolist(),
+            }
+        )
+
+
+def home_lr(method: Method, given: float | None = None) -> float:
+    """The size of steps at home: what is given, or the method's own."""
+    for value in (given, getattr(method, "tune_lr", None), getattr(method, "lr", None)):
+        if value is not None:
+            return float(value)
+    raise FedkinError(f"method '{method.name}' has no lr: give one for steps at home with --lr")
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over newcomers for each number of steps, in order."""
+    columns = [c for c in ("accuracy", "loss") if table[c].notna().any()]
+    order = list(dict.fromkeys(table["steps"]))
+    means: pd.DataFrame = table.groupby("steps")[columns].mean().loc[order].reset_index()
+    return means
