@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from fedkin.command.screen import console, percent, plain_table, rounded, say
+from fedkin.command.runs import show_newcomers
+from fedkin.command.screen import say
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -35,20 +37,12 @@ def welcome(
 
     Example: fedkin welcome runs/perm-patients-001 --data new-site.csv --name clinic-d
     """
-    from fedkin.runs.newcomers import summary
     from fedkin.runs.welcoming import welcome as give
 
     found = give(run, data, name, steps, lr, test_fraction)
-    means = summary(found.table)
-    titles = [str(title) for title in means.columns]
-    cells = [
-        [str(row["steps"]),
-         *(percent(row[t]) if t == "accuracy" else rounded(row[t]) for t in titles[1:])]
-        for row in means.to_dict("records")
-    ]  # fmt: skip
-    console.print(plain_table(["steps at home", *titles[1:]], cells, numbers_from=1))
+    show_newcomers(found.table)
     if not found.hosts:
         say("note: the data of the run's clients are not here (or have changed), so the newcomer "
             "starts from models alone and visited nobody")  # fmt: skip
     say(f"model: {found.folder}")
-    say(f"use it: fedkin predict {found.folder} NEW.csv --client '{name}'")
+    say(f"use it: fedkin predict {quote(str(found.folder))} NEW.csv --client {quote(name)}")

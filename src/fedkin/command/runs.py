@@ -30,7 +30,7 @@ from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
-from fedkin.runs import capacity
+from fedkin.runs import capacity, newcomers
 from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.runs.groups import Records
@@ -237,7 +237,21 @@ def finish(
         show_capacities(read_table(folder / capacity.TABLE))
     if never := capacity.words_on_untrained(folder):
         say(f"note: {never}")
+    if (folder / newcomers.TABLE).is_file():
+        show_newcomers(read_table(folder / newcomers.TABLE))
     say(f"run folder: {folder}")
+
+
+def show_newcomers(table: pd.DataFrame) -> None:
+    """Means over the clients that were kept out, after some steps at home and alone."""
+    means = newcomers.summary(table)
+    titles = [str(title) for title in means.columns[1:]]
+    cells = [
+        [str(row["steps"]),
+         *(percent(row[t]) if t == "accuracy" else rounded(row[t]) for t in titles)]
+        for row in means.to_dict("records")
+    ]  # fmt: skip
+    console.print(plain_table(["newcomers: steps at home", *titles], cells, numbers_from=1))
 
 
 @contextmanager

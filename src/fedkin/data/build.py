@@ -17,7 +17,7 @@ from fedkin.data.shift import permute_labels, rotate, shift_groups
 from fedkin.data.split import deal_test, split, take
 from fedkin.errors import FedkinError
 
-PARTITION, TEST, VALIDATION, CAPS, SHIFT = range(1, 6)  # 0 is the generators' own stream
+PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN = range(1, 7)  # 0 is the generators' own stream
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
@@ -41,6 +41,8 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     notes = list(pool.notes)
     strata = pool.y if pool.num_classes is not None else np.zeros(len(pool.y), dtype=np.int64)
     parts, names, groups = _partition(pool, config, seed, notes)
+
+    seen, unseen = _unseen(len(parts), config.unseen, seed)
 
     rng = stream(seed, TEST)
     if pool.test is None:
@@ -70,7 +72,7 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
 
     x, columns = pool.x, None
     if callable(x):
-        x, columns, more = x(np.concatenate(train))
+        x, columns, more = x(np.concatenate([train[i] for i in seen]))
         notes += more
     test_x, test_y = pool.test if pool.test is not None else (x, pool.y)
     sets = [
@@ -81,10 +83,11 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     ]
     groups = _shift(sets[:3], [train, validation, test], pool.num_classes, config, seed, groups)
     preparation = Preparation(columns, x.dtype == np.uint8, unit_norm=config.unit_norm)
+    learnt = np.isin(_owners(train), seen) if unseen else slice(None)
     if config.standardise and columns is None:  # tables were standardised, numbers only, above
-        preparation.learn_scale(sets[0][0])
+        preparation.learn_scale(sets[0][0][learnt])
     if config.standardise_target and pool.num_classes is None:
-        preparation.target = pool.target_scale or learn_target(sets[0][1])
+        preparation.target = pool.target_scale or learn_target(sets[0][1][learnt])
     for values, _ in sets:
         preparation.scale(values)
     if pool.num_classes is None:
@@ -92,7 +95,7 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     examples = [
         _examples(s, rows) for s, rows in zip(sets[:3], (train, validation, test), strict=True)
     ]
-    return ClientData(
+    everybody = ClientData(
         train=examples[0],
         validation=examples[1] if config.validation_fraction > 0 else None,
         test=examples[2],
@@ -105,6 +108,23 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         preparation=preparation,
         truth=_truth_of(pool, config, names),
     )
+    return replace(everybody.only(seen), newcomers=everybody.only(unseen)) if unseen else everybody
+
+
+def _unseen(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """The clients that train, and those kept out: at least one, where a share is."""
+    if not share:
+        return list(range(count)), []
+    kept_out = max(1, round(share * count))
+    if count - kept_out < 1:
+        raise FedkinError(f"unseen = {share:g} of {count} clients leaves nobody to train; lower it")
+    chosen = set(stream(seed, UNSEEN).choice(count, kept_out, replace=False).tolist())
+    return [i for i in range(count) if i not in chosen], sorted(chosen)
+
+
+def _owners(parts: list[Rows]) -> Rows:
+    """The client of each row, all clients' rows one after the other."""
+    return np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
 
 
 def _truth_of(pool: Pool, config: DataConfig, names: tuple[str, ...]) -> Truth | None:

@@ -79,7 +79,8 @@ class ClientData:
     `global_test` the whole official test set where there is one, for judging one global model;
     `preparation` how raw samples became these inputs, for doing the same with new ones;
     `truth` the models that a generator drew from, for judging how near training comes to them;
-    `counts` the training samples of every client and class, where the samples are elsewhere.
+    `counts` the training samples of every client and class, where the samples are elsewhere;
+    `newcomers` clients that were kept out, to come when training is over.
     """
 
     train: Examples
@@ -95,6 +96,7 @@ class ClientData:
     preparation: Preparation = field(default_factory=Preparation)
     truth: Truth | None = None
     counts: Tensor | None = None
+    newcomers: ClientData | None = None
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -132,6 +134,7 @@ class ClientData:
             names=tuple(self.names[i] for i in at),
             groups=None if self.groups is None else self.groups[at],
             columns={key: [values[i] for i in at] for key, values in self.columns.items()},
+            counts=None if self.counts is None else self.counts[at],
             truth=None if self.truth is None else replace(self.truth, betas=self.truth.betas[at]),
         )
 

@@ -151,6 +151,12 @@ class DataConfig(BaseModel):
         lt=1,
         description="share of a client's training samples kept for validation",
     )
+    unseen: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of clients kept out of training; their models are judged as newcomers'",
+    )
     rotation_groups: int | None = Field(
         default=None,
         ge=1,

@@ -31,6 +31,8 @@ class Trained(Protocol):
     timing: list[dict[str, Any]]
     clients: list[dict[str, list[Any]]]
 
+    def newcomers(self) -> pd.DataFrame: ...
+
 
 def last_score(metrics: pd.DataFrame, name: str) -> float:
     """Mean score of personal models at the last evaluation."""
@@ -144,6 +146,11 @@ class Run(Shown):
     def personal(self) -> PersonalModels:
         """Every client's own model."""
         return PersonalModels(self.problem, LiveModels(self.trainer))
+
+    @property
+    def newcomers(self) -> pd.DataFrame:
+        """One row per client that was kept out (`unseen`) and number of steps at home."""
+        return self.trainer.newcomers()
 
     @property
     def mixing(self) -> Tensor | None:

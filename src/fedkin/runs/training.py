@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, make_engine, need_ray
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, FedkinWarning
 from fedkin.methods import Local, Method
-from fedkin.runs import checkpoint
+from fedkin.runs import checkpoint, newcomers
 from fedkin.runs.capacity import write_capacities
 from fedkin.runs.contender import (
     Contender,
@@ -79,6 +80,8 @@ class Trainer:
         self._engine_for = cluster.engine_for if cluster else engine_for
         self.settings = settings or Settings()
         check_schedule(method, self.settings)
+        if problem.data.newcomers is not None:
+            newcomers.home_lr(method)  # said at once if it is missing
         self.round, self.stopping = 0, False
         self.saved_round = 0
         self._score: float | None = None
@@ -332,6 +335,15 @@ class Trainer:
             "baseline": "local" in self.contenders,
         }
 
+    def newcomers(self) -> pd.DataFrame:
+        """How good models of the clients that were kept out are, after some steps at home."""
+        data, contender = self.problem.data.newcomers, self.contenders["method"]
+        if data is None:
+            raise FedkinError("no clients were kept out: set unseen, as in unseen = 0.2")
+        found = newcomers.Newcomers(contender, data, self.round, hosts=True)
+        rate = newcomers.home_lr(contender.method)
+        return found.judge(newcomers.STEPS, rate, self.round)
+
     def _finish(self, folder: RunFolder) -> None:
         if folder.models.exists():  # it appears last, complete
             return
@@ -345,6 +357,8 @@ class Trainer:
                 folder.path, contender.fed, contender.method, contender.state,
                 self._scores.get("personal"), self._scores.get("local"),
             )  # fmt: skip
+        if self.problem.data.newcomers is not None:
+            self.newcomers().to_csv(folder.path / newcomers.TABLE, index=False)
         save_models(folder.models, contender.fed, contender.method, contender.state)
 
 

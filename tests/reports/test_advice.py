@@ -1,0 +1,88 @@
+"""Advice as words, files and a page, for any names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedkin
+from fedkin.errors import FedkinError
+from fedkin.reports.advice_write import Advised, write_advice
+from fedkin.runs.advice import Effort, give_advice
+from fedkin.runs.config import read_config
+from fedkin.runs.sites.plan import read_serve_config
+
+NAMES = ("<script>alert(1)</script>", "$x_{1", "clinic " + "long " * 30, "d")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four sites with odd names; one is another's twin."""
+    rng, rows = np.random.default_rng(0), []
+    for place, name in enumerate(NAMES):
+        x = rng.normal(size=(24, 3))
+        y = x @ ([1, -1, 0] if place % 2 else [-1, 1, 0]) > 0
+        frame = pd.DataFrame(x, columns=["a", "b", "c"])
+        frame["colour"] = rng.choice(["red", "blue"], 24)
+        frame["site"], frame["ill"] = name, np.where(y, "yes", "no")
+        rows.append(frame)
+    path = tmp_path_factory.mktemp("advice") / "table.csv"
+    pd.concat(rows).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def advised(table: Path) -> Advised:
+    config = fedkin.DataConfig(name=str(table), client_column="site", target_column="ill")
+    return Advised(give_advice(config, Effort(3, 4, 2)))
+
+
+def test_the_page_has_the_answer_first_and_escapes_names(advised: Advised, tmp_path: Path) -> None:
+    page = advised.save(tmp_path / "out").read_text(encoding="utf-8")
+    assert "<script>" not in page
+    assert "long " * 20 not in page.replace("\n", " ")[: page.index("Do it")]
+    assert page.index("collaborat") < page.index("Site by site") < page.index("In pictures")
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    with pytest.raises(FedkinError, match="already holds advice"):
+        write_advice(advised.advice, tmp_path / "out")
+
+
+def test_the_files_agree_with_each_other(advised: Advised, tmp_path: Path) -> None:
+    folder = advised.save(tmp_path / "out").parent
+    numbers = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
+    sites = pd.read_csv(folder / "sites.csv")
+    assert numbers["decision"] == advised.decision
+    assert list(sites["site"]) == [site["name"] for site in numbers["sites"]] == sorted(NAMES)
+    assert sites["gain"].tolist() == pytest.approx([s["gain"]["mean"] for s in numbers["sites"]])
+    assert sum(numbers["counts"].values()) == 4
+
+
+def test_run_and_serve_take_the_config_as_it_is(advised: Advised, tmp_path: Path) -> None:
+    path = advised.save(tmp_path / "out").parent / "config.toml"
+    config = read_config(path)
+    assert config.method == advised.advice.method
+    assert config.rounds == advised.advice.rounds
+    config.make_problem(config.make_data())
+    served, agreement = read_serve_config(path)
+    assert served.method == config.method
+    assert agreement.features == ["a", "b", "c", "colour"]
+    assert agreement.categories == {"colour": ["blue", "red"]}
+    assert agreement.class_names == ("no", "yes")
+
+
+def test_it_shows_itself(advised: Advised) -> None:
+    assert "Should you collaborate?" in repr(advised)
+    assert "<script>" not in advised._repr_html_()
+    assert len(advised.table) == 4
+    assert advised.plot()._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_what_is_wrong_is_said_plainly(table: Path) -> None:
+    with pytest.raises(FedkinError, match="did you mean 'site'"):
+        fedkin.advise(table, client_column="sites", target_column="ill")
+    with pytest.raises(FedkinError, match="cannot be read"):
+        fedkin.advise("table.xlsx")
