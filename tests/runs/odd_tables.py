@@ -27,13 +27,13 @@ QUICK = Effort(3, 2, 1)
 def odd_table(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A table in which much may be odd: sizes, names, types, missing and huge values."""
     rng = np.random.default_rng(seed)
-    rows = int(rng.choice([0, 1, 3, 8, 30, 80]))
-    names = rng.choice(ODD_NAMES, int(rng.integers(1, 7)))
+    rows = int(rng.choice([0, 1, 3, 8, 30, 80], p=[0.02, 0.03, 0.05, 0.2, 0.4, 0.3]))
+    names = rng.choice([name for name in ODD_NAMES if rng.random() < 0.3] or ["a"], 6)
     frame = pd.DataFrame({"site": rng.choice(names, rows) if rows else []})
-    for number in range(int(rng.integers(0, 5))):
+    for number in range(int(rng.choice([0, 1, 2, 4], p=[0.03, 0.3, 0.3, 0.37]))):
         frame[f"f{number}"] = odd_column(rng, rows)
     frame["y"] = odd_target(rng, rows)
-    if rng.random() < 0.1:
+    if rng.random() < 0.05:
         frame = frame.drop(columns=rng.choice(frame.columns))
     if rng.random() < 0.1 and rows:
         frame.loc[rng.integers(rows), rng.choice(frame.columns)] = None
@@ -66,7 +66,7 @@ def odd_column(rng: np.random.Generator, rows: int) -> Any:
 
 
 def odd_target(rng: np.random.Generator, rows: int) -> Any:
-    match int(rng.integers(6)):
+    match int(rng.choice(6, p=[0.04, 0.2, 0.2, 0.2, 0.1, 0.26])):
         case 0:
             return np.zeros(rows)
         case 1:
