@@ -101,7 +101,7 @@ def try_table(seed: int, folder: Path) -> str:
         gain = site["gain"]
         if gain and gain["low"] is not None:
             assert gain["low"] <= gain["mean"] <= gain["high"]
-        if advice.metric == "accuracy" and site["alone"] is not None:
+        if advice.measure.share and site["alone"] is not None:
             assert 0 <= site["alone"] <= 1
     return f"advised: {advice.decision}"
 

@@ -15,6 +15,7 @@ from fedkin.runs.advice import Advice, Effort, Judge, give_advice
 from fedkin.runs.advice_kin import find_kin
 from fedkin.runs.advice_scores import Gain, gain_over_splits
 from fedkin.runs.advice_trials import Choice, Course, Splits, Trial, simplest_of_the_best
+from fedkin.runs.measures import ACCURACY
 from tests.helpers import blobs
 
 
@@ -102,7 +103,7 @@ def test_settings_are_chosen_without_the_test_rows(monkeypatch: pytest.MonkeyPat
     for spoilt in (False, True):
         y = torch.zeros_like(data.test.y) if spoilt else data.test.y
         test = Examples(data.test.x, y, data.test.offsets)
-        splits = Splits((ClientData(data.train, test, 3, data.validation),), "accuracy")
+        splits = Splits((ClientData(data.train, test, 3, data.validation),), ACCURACY)
         judge = Judge(splits, Effort(1, 2, 1), lambda done, total: None)
         choices = judge._choices(judge.everything(), 0)
         found.append({name: (c.trial, c.place) for name, c in choices.items()})

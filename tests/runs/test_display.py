@@ -32,9 +32,9 @@ def test_a_run_says_in_a_line_what_came_of_it(tmp_path: Path) -> None:
     assert len(run.plot().axes) == 4  # rounds, clients, who helps whom and its bar
 
 
-def test_a_regression_shows_its_loss() -> None:
+def test_a_regression_shows_its_error() -> None:
     run = fedkin.train(least_squares(), "fedavg", rounds=2)
-    value = run.metrics["personal_loss"].iloc[-1]
+    value = run.metrics["personal_rmse"].iloc[-1]
     assert f"personal models {value:.4g}" in repr(run)
     assert run.plot().axes
 

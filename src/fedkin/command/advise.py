@@ -59,7 +59,7 @@ def advise(
     with progress("advice", 0, 1, quiet) as show:
 
         def tell(done: int, total: int) -> None:
-            show(Progress(done, total, None))
+            show(Progress(done, total))
 
         found = give_advice(source, on_progress=tell)
     for note in found.notes:
@@ -68,7 +68,7 @@ def advise(
         console.print(f"\n[bold]{title}[/]")
         for sentence in sentences(found):
             say(f"  {sentence}")
-    rows = [site_row(site, found.metric) for site in found.sites]
+    rows = [site_row(site, found.measure) for site in found.sites]
     shown = rows[:MOST_ROWS]
     titles = list(dict.fromkeys(key for row in shown for key in row))
     console.print(plain_table(titles, [[row.get(t, "-") for t in titles] for row in shown]))

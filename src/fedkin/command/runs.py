@@ -248,7 +248,7 @@ def show_newcomers(table: pd.DataFrame) -> None:
     titles = [str(title) for title in means.columns[1:]]
     cells = [
         [str(row["steps"]),
-         *(percent(row[t]) if t == "accuracy" else rounded(row[t]) for t in titles)]
+         *(measured(row[t], _measure(t)) for t in titles)]
         for row in means.to_dict("records")
     ]  # fmt: skip
     console.print(plain_table(["newcomers: steps at home", *titles], cells, numbers_from=1))

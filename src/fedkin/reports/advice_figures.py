@@ -46,7 +46,7 @@ def gains_by_site(advice: Advice) -> Drawing:
     shown, half = known, MOST_DRAWN // 2
     if len(known) > MOST_DRAWN:
         shown = known[:half] + known[-half:]
-    factor = 100 if advice.metric == "accuracy" else 1
+    factor = 100 if advice.measure.share else 1
     figure, axes = canvas(1.0 + 0.24 * max(3, len(shown)))
     for i, site in enumerate(shown):
         assert site.gain is not None
@@ -57,7 +57,7 @@ def gains_by_site(advice: Advice) -> Drawing:
         axes.plot(factor * site.gain.mean, i, "o", color=colour, markersize=6)
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(shown)), [label(site.name) for site in shown], fontsize=9)
-    axes.set_xlabel(f"gain over alone, {unit(advice.metric)}")
+    axes.set_xlabel(f"gain over alone, {unit(advice.measure)}")
     axes.grid(axis="x")
     many = f" The {half} at each end of {len(known)} are shown." if len(known) > len(shown) else ""
     words = (
@@ -77,7 +77,7 @@ def gains_by_site(advice: Advice) -> Drawing:
 def ways_compared(advice: Advice) -> Drawing:
     """The mean metric of every way to train."""
     figure, axes = canvas(0.9 + 0.62 * len(advice.ways))
-    factor = 100 if advice.metric == "accuracy" else 1
+    factor = 100 if advice.measure.share else 1
     for i, way in enumerate(advice.ways):
         colour = SERIES[0] if way.method == advice.method else MUTED
         middle = factor * (way.gain.mean if way.gain else 0.0)
@@ -93,11 +93,11 @@ def ways_compared(advice: Advice) -> Drawing:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set(ylim=(len(advice.ways) - 0.6, -0.75))
-    axes.set_xlabel(f"mean gain over alone, {unit(advice.metric)}")
+    axes.set_xlabel(f"mean gain over alone, {unit(advice.measure)}")
     axes.grid(axis="x")
     parts = [
-        f"{WAYS[way.method]} {value(way.value, advice.metric)}"
-        + (f" ({difference(way.gain.mean, advice.metric)})" if way.gain else "")
+        f"{WAYS[way.method]} {value(way.value, advice.measure)}"
+        + (f" ({difference(way.gain.mean, advice.measure)})" if way.gain else "")
         for way in advice.ways
     ]
     words = f"Mean over sites, on test rows: {listed(parts)}. Lines are 95 % intervals."

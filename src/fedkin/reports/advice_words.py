@@ -9,6 +9,7 @@ from fedkin.reports.words import NOTHING, listed
 from fedkin.runs.advice import Advice, Site
 from fedkin.runs.advice_scores import Gain
 from fedkin.runs.display import cut
+from fedkin.runs.measures import Measure
 
 WAYS = {
     "local": "alone",
@@ -31,27 +32,26 @@ SITE_ADVICE = {
     "same": "no difference seen",
     "unknown": "too few rows to say",
 }
-SHARES = ("accuracy", "balanced-accuracy", "auc", "average-precision", "f1", "r2")
 # names listed in a sentence
 MOST_NAMED = 6
 
 
-def value(number: float, metric: str) -> str:
-    """An accuracy in percent, an error in the target's own units."""
+def value(number: float, measure: Measure) -> str:
+    """A share in percent, other measures as they are."""
     if not isfinite(number):
         return NOTHING
-    return f"{100 * number:.1f} %" if metric == "accuracy" else f"{number:.3g}"
+    return f"{100 * number:.1f} %" if measure.share else f"{number:.3g}"
 
 
-def difference(number: float | None, metric: str) -> str:
+def difference(number: float | None, measure: Measure) -> str:
     """A gain with its sign; more is always better."""
     if number is None or not isfinite(number):
         return NOTHING
-    text = f"{100 * number:+.1f}" if metric == "accuracy" else f"{number:+.3g}"
+    text = f"{100 * number:+.1f}" if measure.share else f"{number:+.3g}"
     return text if float(text) else text.lstrip("+-")
 
 
-def interval(gain: Gain | None, metric: str) -> str:
+def interval(gain: Gain | None, metric: Measure) -> str:
     """`+1.2 (-0.3 to +2.7)`."""
     if gain is None:
         return NOTHING
@@ -61,8 +61,10 @@ def interval(gain: Gain | None, metric: str) -> str:
     return f"{mean} ({difference(gain.low, metric)} to {difference(gain.high, metric)})"
 
 
-def unit(metric: str) -> str:
-    return "points of accuracy" if metric == "accuracy" else f"of {metric.upper()}"
+def unit(measure: Measure) -> str:
+    """What gains are in: `points of accuracy`, `of AUC`, `of lower RMSE`."""
+    what = measure.title if measure.higher else f"lower {measure.title}"
+    return f"points of {what}" if measure.share else f"of {what}"
 
 
 def named(names: Sequence[str]) -> str:
@@ -74,7 +76,7 @@ def named(names: Sequence[str]) -> str:
 
 def answer(advice: Advice) -> list[str]:
     """Should you collaborate? First the answer, then what it rests on."""
-    metric, n = advice.metric, len(advice.sites)
+    metric, n = advice.measure, len(advice.sites)
     found = [ANSWERS[advice.decision]]
     if advice.gain is not None:
         mean, high = advice.gain.mean, advice.gain
@@ -91,6 +93,16 @@ def answer(advice: Advice) -> list[str]:
     told += f"{counts['loses']} lose"
     told += f"; {counts['unknown']} have too few rows to say." if counts["unknown"] else "."
     found.append(told)
+    better = advice.measure.sign
+    own = [site.alone if advice.decision == "alone" else site.together for site in advice.sites]
+    known = [v for v in own if isfinite(v)]
+    mean = sum(known) / len(known) if known else float("nan")
+    if better * (mean - advice.mean_trivial) <= 0:
+        found.append(
+            f"Beware: the answer that needs no model (commonest class, mean) has "
+            f"{value(advice.mean_trivial, metric)}, the models {value(mean, metric)}: little can be "
+            "learnt from these columns."
+        )
     losers = [site.name for site in advice.sites if site.verdict == "loses"]
     winners = [site.name for site in advice.sites if site.verdict == "gains"]
     if losers and advice.decision != "alone":
@@ -161,9 +173,9 @@ def costs(advice: Advice) -> list[str]:
             "(compressed or encrypted messages differ a little)."
         ]
     for name, gain in sorted(advice.contributions.items(), key=lambda item: -item[1].mean):
-        words = interval(gain, advice.metric)
+        words = interval(gain, advice.measure)
         found.append(
-            f"Without {cut(name, 40)} the others would lose {words} {unit(advice.metric)}."
+            f"Without {cut(name, 40)} the others would lose {words} {unit(advice.measure)}."
         )
     if advice.contributions:
         found.append("Measured by training without each of the sites that others learn from most.")
@@ -202,7 +214,7 @@ SECTIONS = {
 }
 
 
-def site_row(site: Site, metric: str) -> dict[str, str]:
+def site_row(site: Site, metric: Measure) -> dict[str, str]:
     """A site's row of the table, as people read it."""
     learns = ", ".join(f"{cut(name, 24)} {weight:.0%}" for name, weight, _ in site.learns_from)
     row = {

@@ -74,7 +74,7 @@ class Advised:
         for title, sentences in self.words.items():
             said = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
             parts.append(f"<h4>{escape(title)}</h4><ul>{said}</ul>")
-        rows = [site_row(site, self.advice.metric) for site in self.advice.sites[:20]]
+        rows = [site_row(site, self.advice.measure) for site in self.advice.sites[:20]]
         return "".join(parts) + str(pd.DataFrame(rows).to_html(index=False, escape=True))
 
 
@@ -104,7 +104,7 @@ def site_table(advice: Advice) -> pd.DataFrame:
         gain = site.gain or Gain(float("nan"), None, None)
         rows.append(
             {
-                "site": site.name, "rows": site.rows, "alone": site.alone,
+                "site": site.name, "rows": site.rows, "trivial": site.trivial, "alone": site.alone,
                 "together": site.together, "gain": gain.mean, "low": gain.low, "high": gain.high,
                 "verdict": site.verdict, "group": site.group, "gives": site.gives,
                 "learns_from": "; ".join(name for name, _, _ in site.learns_from),
@@ -118,7 +118,7 @@ def in_numbers(advice: Advice) -> dict[str, Any]:
     kin = advice.kin
     found = {
         "decision": advice.decision,
-        "metric": advice.metric,
+        "metric": advice.measure.name,
         "gain": advice.gain and asdict(advice.gain),
         "counts": {key: advice.count(key) for key in ("gains", "same", "loses", "unknown")},
         "recommended": {
@@ -193,6 +193,9 @@ def sites_table(advice: Advice) -> dict[str, Any]:
         "categories": {c.name: list(c.values) for c in known if isinstance(c, CategoryColumn)},
         "scale": {c.name: [c.mean, c.deviation] for c in numbers},
     }
+    target = example.preparation.target
+    if target is not None and advice.data is not None and advice.data.target_column:
+        found["scale"][advice.data.target_column] = list(target)
     if example.num_classes is not None:
         found["classes"] = list(example.class_names) or example.num_classes
     return found
@@ -207,12 +210,12 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
         advice.data.name if advice.data else "your data"
     )  # fmt: skip
     first, *others = SECTIONS.items()
-    rows = [site_row(site, advice.metric) for site in advice.sites]
+    rows = [site_row(site, advice.measure) for site in advice.sites]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "—") for key in keys} for row in rows]
     caption = (
         f"Every site on its own test rows, means over {advice.effort.splits} splits. Alone and "
-        f"together: {advice.metric}."
+        f"together: {advice.measure.title}."
     )
     sections = [
         html.box("verdict", first[1](advice)),

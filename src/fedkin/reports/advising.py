@@ -36,7 +36,7 @@ def advise(
 
     def tell(done: int, total: int) -> None:
         if show:
-            show(Progress(done, total, None))
+            show(Progress(done, total))
 
     return Advised(give_advice(source, on_progress=tell))
 

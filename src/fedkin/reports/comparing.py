@@ -204,7 +204,7 @@ def compare(
         nonlocal done
         done += 1
         if follow:
-            follow(Progress(done, rounds, None))
+            follow(Progress(done, rounds))
 
     if problem is None:
         errors = execute(entries, parent, complete, advance, threading.Event(), trackers)

@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from fedkin.core.federation import Federation
+from fedkin.core.metrics import get_metric
+from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.data.resplit import resplit
+from fedkin.engines import Embedded
 from fedkin.errors import FedkinError
+from fedkin.models import build
 from fedkin.runs.advice_kin import Kin, find_kin
-from fedkin.runs.advice_scores import Gain, gain_over_splits, metric_of, sign
+from fedkin.runs.advice_scores import Gain, gain_over_splits, judge_trivial
 from fedkin.runs.advice_trials import (
     ALONE,
     ONE,
@@ -26,6 +31,7 @@ from fedkin.runs.advice_trials import (
     run_trials,
     simplest_of_the_best,
 )
+from fedkin.runs.measures import Measure, choose_metrics
 
 LRS = (0.03, 0.1, 0.3)
 STEPS = 10  # local steps in a round
@@ -55,6 +61,7 @@ class Site:
 
     name: str
     rows: int
+    trivial: float
     alone: float
     together: float
     gain: Gain | None
@@ -85,7 +92,7 @@ class Advice:
     """
 
     decision: str
-    metric: str
+    measure: Measure
     gain: Gain | None
     sites: tuple[Site, ...]
     ways: tuple[Way, ...]
@@ -103,6 +110,11 @@ class Advice:
     data: DataConfig | None
     example: ClientData
 
+    @property
+    def mean_trivial(self) -> float:
+        """The metric of answers that need no model, a mean over sites."""
+        return _mean(np.array([site.trivial for site in self.sites]))
+
     def count(self, verdict: str) -> int:
         return sum(site.verdict == verdict for site in self.sites)
 
@@ -114,7 +126,7 @@ def splits_of(source: DataConfig | ClientData, effort: Effort, first: ClientData
         data = [load(config, seed) for seed in range(effort.splits)]
     else:
         data = [resplit(first, seed) for seed in range(effort.splits)]
-    return Splits(tuple(data), metric_of(first))
+    return Splits(tuple(data), measure_of(first))
 
 
 def give_advice(
@@ -133,6 +145,13 @@ def give_advice(
     judge = Judge(splits, effort, on_progress)
     courses = judge.everything()
     return judge.conclude(courses, source if isinstance(source, DataConfig) else None)
+
+
+def measure_of(data: ClientData) -> Measure:
+    """What is told: RMSE for numbers, AUC for unbalanced classes, otherwise accuracy."""
+    outputs = data.num_classes or max(1, data.train.y[0].numel())
+    problem = Problem(build("linear", data.input_shape, outputs), data)
+    return Measure.of(get_metric(choose_metrics(problem, ())[0]))
 
 
 def check(data: ClientData) -> None:
@@ -238,7 +257,7 @@ class Judge:
             final = self._settings(alone)
         diverged = sum(bool(course.failed) for course in courses)
         return Advice(
-            decision, self.splits.metric, overall, self._sites(alone, together, gains, kin),
+            decision, self.splits.measure, overall, self._sites(alone, together, gains, kin),
             self._ways(chosen, votes), kin, final.trial.method, dict(final.trial.options),
             final.trial.model, final.rounds,
             float(np.mean([c.course.megabytes[c.place] for c in own])), contributions,
@@ -261,8 +280,12 @@ class Judge:
             )
         return found
 
+    def _trivial(self, split: int) -> Any:
+        problem = self.splits.problem(split, "linear")
+        return judge_trivial(Federation(problem, Embedded(problem)), self.splits.measure.name)
+
     def _gains(self, together: Sequence[Choice], alone: Sequence[Choice]) -> Any:
-        better = sign(self.splits.metric)
+        better = self.splits.measure.sign
         return np.stack([better * (t.test - a.test) for t, a in zip(together, alone, strict=True)])
 
     def _ratio(self, site: int | None = None) -> float:
@@ -297,6 +320,7 @@ class Judge:
         data, found = self.splits.data[0], []
         assert data.validation is not None
         given = kin.given() if kin else np.zeros(self.sites)
+        trivial = [self._trivial(split) for split in range(self.effort.splits)]
         group = {i: k + 1 for k, members in enumerate(kin.groups) for i in members} if kin else {}
         for i, name in enumerate(data.names):
             parts = (data.train, data.validation, data.test)
@@ -305,6 +329,7 @@ class Judge:
                 Site(
                     name,
                     sum(int(part.sizes[i]) for part in parts),
+                    _mean(np.array([row[i] for row in trivial])),
                     _mean(np.array([a.test[i] for a in alone])),
                     _mean(np.array([t.test[i] for t in together])),
                     gain_over_splits(gains[:, i].tolist(), self._ratio(i)),
@@ -316,7 +341,7 @@ class Judge:
         return tuple(found)
 
     def _ways(self, chosen: Sequence[Mapping[str, Choice]], votes: Counter[str]) -> tuple[Way, ...]:
-        better, found = sign(self.splits.metric), []
+        better, found = self.splits.measure.sign, []
         for name in SIMPLICITY:
             pairs = [(c[name], c[ALONE]) for c in chosen if name in c]
             if pairs:
@@ -333,7 +358,7 @@ class Judge:
         trials = [replace(final.trial, split=s) for s in range(self.effort.splits)]
         self._total += (1 + len(order)) * len(trials) * self.effort.rounds
         whole = [c for c in self._run(trials) if c.trial.method == final.trial.method]
-        better, found = sign(self.splits.metric), {}
+        better, found = self.splits.measure.sign, {}
         for site in order.tolist():
             rest = self._run(trials, self.splits.without(site))
             others = [i for i in range(self.sites) if i != site]

@@ -10,30 +10,23 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedkin.core.federation import Federation, Requests
-from fedkin.data.clients import ClientData
-from fedkin.runs.evaluation import score
+from fedkin.runs.evaluation import Scores, score, score_trivial
 
 Floats = npt.NDArray[np.float64]
-ERRORS = ("rmse", "mae", "loss")
-
-
-def metric_of(data: ClientData) -> str:
-    """Accuracy for classes, the root mean squared error for numbers."""
-    return "accuracy" if data.num_classes is not None else "rmse"
-
-
-def sign(metric: str) -> int:
-    """1 where more is better, -1 where less is."""
-    return -1 if metric in ERRORS else 1
 
 
 def judge_models(fed: Federation, asked: Requests, part: str, metric: str) -> tuple[Floats, Floats]:
     """Every site's mean loss and metric on a part of its rows; NaN for sites without any."""
-    found = score(fed, asked, part)
-    loss = found.loss.double().numpy(force=True)
-    if metric == "accuracy":
-        return loss, found.accuracy.double().numpy(force=True)
-    return loss, np.sqrt(2 * loss)
+    return _numbers(score(fed, asked, part, (metric,)), metric)
+
+
+def judge_trivial(fed: Federation, metric: str) -> Floats:
+    """The metric of every site's trivial answer: its commonest class, its mean target."""
+    return _numbers(score_trivial(fed, (metric,)), metric)[1]
+
+
+def _numbers(found: Scores, metric: str) -> tuple[Floats, Floats]:
+    return found.loss.double().numpy(force=True), found[metric].double().numpy(force=True)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from fedkin.methods.registry import get_method
 from fedkin.models import build
 from fedkin.runs.advice_scores import judge_models
 from fedkin.runs.comparison import MOST_NUMBERS
+from fedkin.runs.measures import Measure
 
 Floats = npt.NDArray[np.float64]
 ALONE, ONE = "local", "fedavg"
@@ -74,7 +75,7 @@ class Splits:
     """The same clients divided in several ways; `weights` are validation rows per site."""
 
     data: tuple[ClientData, ...]
-    metric: str
+    measure: Measure
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class Splits:
 
     def without(self, site: int) -> Splits:
         keep = [i for i in range(len(self.names)) if i != site]
-        return Splits(tuple(data.only(keep) for data in self.data), self.metric)
+        return Splits(tuple(data.only(keep) for data in self.data), self.measure)
 
     def problem(self, number: int, model: str) -> Problem:
         data = self.data[number]
@@ -115,7 +116,7 @@ def run_trials(
     for same in groups.values():
         at = [problems[t.split, t.model] for t in same]
         for batch in _batches(same, at):
-            courses = _together(batch, [problems[t.split, t.model] for t in batch], splits.metric,
+            courses = _together(batch, [problems[t.split, t.model] for t in batch], splits.measure.name,
                                 rounds, every, advance)  # fmt: skip
             found |= {id(course.trial): course for course in courses}
     courses = [found[id(trial)] for trial in trials]

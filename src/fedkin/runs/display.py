@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedkin.runs.measures import LOSS, Measure
+
 if TYPE_CHECKING:
     from fedkin.runs.plots import Picture
 
@@ -21,6 +23,7 @@ class Shown:
     metrics: Any
     clients: Any
     mixing: Any
+    measures: Any
 
     @property
     def label(self) -> str:
@@ -28,10 +31,11 @@ class Shown:
         raise NotImplementedError
 
     @property
-    def score(self) -> str:
-        """The measure shown: accuracy, or the loss where targets are numbers."""
-        column = self.metrics.get("personal_accuracy")
-        return "accuracy" if column is not None and column.notna().any() else "loss"
+    def shown_measure(self) -> Measure:
+        """The first measure that is known, or the loss."""
+        rows = self.metrics
+        known = (m for m in self.measures if f"personal_{m}" in rows)
+        return next((m for m in known if rows[f"personal_{m}"].notna().any()), LOSS)
 
     def __repr__(self) -> str:
         rows, name = self.metrics, type(self).__name__
@@ -40,16 +44,16 @@ class Shown:
         found = [f"{int(rows['round'].iloc[-1])} rounds"]
         if len(self.clients):
             found.insert(0, f"{self.clients['client'].nunique()} clients")
-        for kind, value in _ends(rows, self.score).items():
-            found.append(f"{WORDS[kind]} {_shown(value, self.score)}")
-        return f"<{name} {self.label}: {', '.join(found)}>"
+        for kind, value in _ends(rows, self.shown_measure).items():
+            found.append(f"{WORDS[kind]} {_shown(value, self.shown_measure)}")
+        return f"<{name} {self.label}: {', '.join(found)} ({self.shown_measure.title})>"
 
     def _repr_html_(self) -> str:
         title = f"<p><b>{escape(repr(self)[1:-1])}</b></p>"
         if not len(self.clients):
             return title
         last = self.last_clients()
-        columns = {f"{kind}_{self.score}": words for kind, words in WORDS.items()}
+        columns = {f"{kind}_{self.shown_measure}": words for kind, words in WORDS.items()}
         columns |= {"train_samples": "training samples", "test_samples": "test samples"}
         kept = [c for c in columns if c in last and last[c].notna().any()]
         table = last.set_index("client")[kept].rename(columns=columns)
@@ -84,7 +88,7 @@ def cut(name: str, length: int = LONGEST_NAME) -> str:
     return f"{name[: length - 1 - half]}…{name[-half:]}"
 
 
-def _ends(rows: pd.DataFrame, score: str) -> dict[str, float]:
+def _ends(rows: pd.DataFrame, score: Measure) -> dict[str, float]:
     """The last known mean of each kind of model."""
     found = {}
     for kind in WORDS:
@@ -94,5 +98,5 @@ def _ends(rows: pd.DataFrame, score: str) -> dict[str, float]:
     return found
 
 
-def _shown(value: float, score: str) -> str:
-    return f"{value:.1%}" if score == "accuracy" else f"{value:.4g}"
+def _shown(value: float, score: Measure) -> str:
+    return f"{value:.1%}" if score.share else f"{value:.4g}"

@@ -15,6 +15,7 @@ from fedkin.methods.base import use
 from fedkin.methods.fedavg import fine_tune
 from fedkin.runs.contender import Contender, local_like
 from fedkin.runs.evaluation import score
+from fedkin.runs.measures import choose_metrics
 
 TABLE = "newcomers.csv"
 # steps at home after which newcomers' models are judged
@@ -27,9 +28,17 @@ class Newcomers:
     `hosts`: the data of the clients that took part are here.
     """
 
-    def __init__(self, contender: Contender, data: ClientData, number: int, hosts: bool) -> None:
+    def __init__(
+        self,
+        contender: Contender,
+        data: ClientData,
+        number: int,
+        hosts: bool,
+        metrics: Sequence[str] = (),
+    ) -> None:
         self.contender, self.number = contender, number
         fed = contender.fed
+        self.metrics = metrics or choose_metrics(fed.problem, ())
         problem = fed.problem.with_data(data, fed.problem.device)
         self.fed = Federation(problem, Embedded(problem), fed.seed)
         self.fed.after_round(number)
@@ -65,14 +74,13 @@ class Newcomers:
         return self.fed.request(use, each={"model": own.fed.look(asked)["model"]})
 
     def _rows(self, steps: str, asked: Request) -> pd.DataFrame:
-        scores = score(self.fed, asked)
+        scores = score(self.fed, asked, metrics=self.metrics)
         data = self.fed.problem.data
         return pd.DataFrame(
             {
                 "client": list(data.names),
                 "steps": steps,
-                "accuracy": scores.accuracy.tolist(),
-                "loss": scores.loss.tolist(),
+                **{name: scores[name].tolist() for name in (*self.metrics, "loss")},
                 "train_samples": data.train.sizes.tolist(),
                 "test_samples": data.test.sizes.tolist(),
             }
@@ -89,7 +97,8 @@ def home_lr(method: Method, given: float | None = None) -> float:
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Means over newcomers for each number of steps, in order."""
-    columns = [c for c in ("accuracy", "loss") if table[c].notna().any()]
+    other = ("client", "steps", "train_samples", "test_samples")
+    columns = [c for c in table if c not in other and table[c].notna().any()]
     order = list(dict.fromkeys(table["steps"]))
     means: pd.DataFrame = table.groupby("steps")[columns].mean().loc[order].reset_index()
     return means

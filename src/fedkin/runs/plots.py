@@ -12,6 +12,7 @@ from matplotlib.figure import Figure  # not pyplot, which has global state
 from torch import Tensor
 
 from fedkin.runs.display import WORDS, Shown, cut
+from fedkin.runs.measures import Measure
 
 MOST_NAMES = 40  # that fit on an axis
 
@@ -32,27 +33,27 @@ def plot_run(run: Shown) -> Picture:
     figure = Picture(figsize=(4.6 * panels, 3.8), layout="constrained")
     axes: Sequence[Axes] = figure.subplots(1, panels)
     figure.suptitle(run.label)
-    _draw_rounds(axes[0], run.metrics, run.score)
+    _draw_rounds(axes[0], run.metrics, run.shown_measure)
     if len(run.clients):
         last = run.last_clients()
-        _draw_clients(axes[1], last, run.score)
+        _draw_clients(axes[1], last, run.shown_measure)
         if mixing is not None:
             _draw_mixing(axes[2], mixing, list(last["client"]))
     return figure
 
 
-def _draw_rounds(axes: Axes, rows: pd.DataFrame, score: str) -> None:
+def _draw_rounds(axes: Axes, rows: pd.DataFrame, score: Measure) -> None:
     for kind, words in WORDS.items():
         column = f"{kind}_{score}"
         known = rows[["round", column]].dropna() if column in rows else rows.iloc[:0]
         if len(known):
             axes.plot(known["round"], known[column], marker="o", markersize=3, label=words)
-    axes.set(xlabel="round", ylabel=f"mean {score}", title="Over rounds")
+    axes.set(xlabel="round", ylabel=f"mean {score.title}", title="Over rounds")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9)
 
 
-def _draw_clients(axes: Axes, last: pd.DataFrame, score: str) -> None:
+def _draw_clients(axes: Axes, last: pd.DataFrame, score: Measure) -> None:
     """Every client as a line from alone to its personal model, the worst first."""
     own = last[f"personal_{score}"].to_numpy(dtype=float)
     alone = last.get(f"local_{score}", pd.Series(dtype=float)).to_numpy(dtype=float)
@@ -64,7 +65,7 @@ def _draw_clients(axes: Axes, last: pd.DataFrame, score: str) -> None:
     axes.plot(own[order], places, "o", color="C0", markersize=4, label="personal model")
     names = [cut(str(last["client"].iloc[i])) for i in order]
     _name_ticks(axes, names, "y")
-    axes.set(xlabel=score, title="Every client, on its own test data")
+    axes.set(xlabel=score.title, title="Every client, on its own test data")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(frameon=False, fontsize=9)
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.core.federation import parts
+from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.runs.contender import Contender
 from fedkin.runs.display import Shown
 from fedkin.runs.folder import RunFolder, read_table
+from fedkin.runs.measures import Measure
 from fedkin.runs.names import client_at, client_number
 from fedkin.runs.norms import completed
 
@@ -108,6 +110,11 @@ class Run(Shown):
     @property
     def label(self) -> str:
         return self.trainer.contenders["method"].method.name
+
+    @property
+    def measures(self) -> list[Measure]:
+        """What the run is measured by, the deciding measure first."""
+        return [Measure.of(get_metric(name)) for name in self.trainer.metric_names]
 
     @property
     def metrics(self) -> pd.DataFrame:

@@ -340,7 +340,7 @@ class Trainer:
         data, contender = self.problem.data.newcomers, self.contenders["method"]
         if data is None:
             raise FedkinError("no clients were kept out: set unseen, as in unseen = 0.2")
-        found = newcomers.Newcomers(contender, data, self.round, hosts=True)
+        found = newcomers.Newcomers(contender, data, self.round, True, self.metric_names)
         rate = newcomers.home_lr(contender.method)
         return found.judge(newcomers.STEPS, rate, self.round)
 
