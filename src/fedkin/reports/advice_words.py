@@ -99,9 +99,9 @@ def answer(advice: Advice) -> list[str]:
     mean = sum(known) / len(known) if known else float("nan")
     if better * (mean - advice.mean_trivial) <= 0:
         found.append(
-            f"Beware: the answer that needs no model (commonest class, mean) has "
-            f"{value(advice.mean_trivial, metric)}, the models {value(mean, metric)}: little can be "
-            "learnt from these columns."
+            "Beware: the answer that needs no model (commonest class, mean) has "
+            f"{value(advice.mean_trivial, metric)}, the models {value(mean, metric)}: little can "
+            "be learnt from these columns."
         )
     losers = [site.name for site in advice.sites if site.verdict == "loses"]
     winners = [site.name for site in advice.sites if site.verdict == "gains"]

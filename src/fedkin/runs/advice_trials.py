@@ -116,8 +116,8 @@ def run_trials(
     for same in groups.values():
         at = [problems[t.split, t.model] for t in same]
         for batch in _batches(same, at):
-            courses = _together(batch, [problems[t.split, t.model] for t in batch], splits.measure.name,
-                                rounds, every, advance)  # fmt: skip
+            at = [problems[t.split, t.model] for t in batch]
+            courses = _together(batch, at, splits.measure.name, rounds, every, advance)
             found |= {id(course.trial): course for course in courses}
     courses = [found[id(trial)] for trial in trials]
     return courses + [c.one_model for c in courses if c.one_model is not None and not c.failed]
