@@ -40,7 +40,8 @@ def test_the_interval_is_nadeau_and_bengios() -> None:
     assert found.low == pytest.approx(0.3 - half)
     assert found.high == pytest.approx(0.3 + half)
     assert found.verdict == "same"
-    assert gain_over_splits([0.2, 0.2, 0.2], 0.3) == Gain(0.2, 0.2, 0.2)
+    assert gain_over_splits([0.0, 0.0, 0.0], 0.3) == Gain(0.0, 0.0, 0.0)
+    assert gain_over_splits([0.2, 0.2, 0.2], 0.3).verdict == "unknown"  # type: ignore[union-attr]
     assert gain_over_splits([np.nan, 0.1, 0.2], 0.3).verdict == "unknown"  # type: ignore[union-attr]
     assert gain_over_splits([np.nan], 0.3) is None
 

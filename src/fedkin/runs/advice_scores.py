@@ -57,6 +57,8 @@ def gain_over_splits(values: Sequence[float], ratio: float) -> Gain | None:
     mean = float(known.mean())
     if len(known) < 3:
         return Gain(mean, None, None)
+    if np.ptp(known) < 1e-12:  # no noise was seen, so none is known; that nothing changed, is
+        return Gain(0.0, 0.0, 0.0) if abs(mean) < 1e-12 else Gain(mean, None, None)
     spread = float(np.sqrt((1 / len(known) + ratio) * known.var(ddof=1)))
     half = float(stats.t.ppf(0.975, len(known) - 1)) * spread
     return Gain(mean, mean - half, mean + half)
