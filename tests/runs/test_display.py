@@ -11,7 +11,7 @@ import torch
 import fedkin
 from fedkin.methods import Perm
 from fedkin.models import build
-from fedkin.runs.display import cut
+from fedkin.runs.names import cut
 from tests.helpers import blobs, least_squares
 
 

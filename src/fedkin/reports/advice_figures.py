@@ -21,7 +21,7 @@ from fedkin.reports.drawing import (
 )
 from fedkin.reports.words import listed
 from fedkin.runs.advice import Advice
-from fedkin.runs.display import cut
+from fedkin.runs.names import cut
 
 # sites drawn by name; the table and the csv have all
 MOST_DRAWN = 40

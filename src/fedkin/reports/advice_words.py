@@ -7,9 +7,9 @@ from math import isfinite
 
 from fedkin.reports.words import NOTHING, listed
 from fedkin.runs.advice import Advice, Site
-from fedkin.runs.advice_scores import Gain
-from fedkin.runs.display import cut
+from fedkin.runs.advice_scores import FEWEST_TO_BORROW, Gain
 from fedkin.runs.measures import Measure
+from fedkin.runs.names import cut
 
 WAYS = {
     "local": "alone",
@@ -192,6 +192,11 @@ def certainty(advice: Advice) -> list[str]:
         "Intervals are 95 % corrected resampled t intervals: they allow for the rows that splits "
         "have in common.",
     ]
+    if len(advice.sites) >= FEWEST_TO_BORROW:
+        found.append(
+            "A site's gain borrows strength from the others (a random-effects model): with few "
+            "rows it is drawn to their mean. sites.csv has its own as well."
+        )
     if advice.diverged:
         found.append(f"{advice.diverged} trials diverged and were left out.")
     open_ = [site for site in advice.sites if site.verdict in ("same", "unknown")]

@@ -20,12 +20,12 @@ from fedkin.reports.tables import as_html
 from fedkin.runs.advice import Advice
 from fedkin.runs.advice_scores import Gain
 from fedkin.runs.config import make_config
-from fedkin.runs.display import cut
+from fedkin.runs.names import cut
 from fedkin.runs.provenance import versions
 from fedkin.tensors import write_text
 from fedkin.toml import to_toml
 
-MOST_NOTES = 100
+MOST_NOTES, MOST_OPEN = 100, 25
 PAGE, NUMBERS, SITES, CONFIG = "advice.html", "advice.json", "sites.csv", "config.toml"
 
 
@@ -106,7 +106,8 @@ def site_table(advice: Advice) -> pd.DataFrame:
             {
                 "site": site.name, "rows": site.rows, "trivial": site.trivial, "alone": site.alone,
                 "together": site.together, "gain": gain.mean, "low": gain.low, "high": gain.high,
-                "verdict": site.verdict, "group": site.group, "gives": site.gives,
+                "own_gain": site.own_gain and site.own_gain.mean, "verdict": site.verdict,
+                "group": site.group, "gives": site.gives,
                 "learns_from": "; ".join(name for name, _, _ in site.learns_from),
             }
         )  # fmt: skip
@@ -219,7 +220,7 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
     )
     sections = [
         html.box("verdict", first[1](advice)),
-        html.section("Site by site", html.card(as_html(rows, caption))),
+        html.section("Site by site", *_site_tables(rows, caption)),
         html.section("In pictures", html.figures(drawn)),
         *(
             html.section(title, *(html.paragraph(sentence) for sentence in say(advice)))
@@ -251,3 +252,12 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
     ]
     made = f"Made by fedkin {versions()['fedkin']}. In numbers: {NUMBERS}, {SITES}, figures/."
     return html.page(f"Should these {len(advice.sites)} sites collaborate?", facts, sections, made)
+
+
+def _site_tables(rows: list[dict[str, str]], caption: str) -> list[str]:
+    """A table with a row per site; where there are many the rest opens when asked for."""
+    first, rest = rows[:MOST_OPEN], rows[MOST_OPEN:]
+    found = [html.card(as_html(first, caption))]
+    if rest:
+        found.append(html.card(html.folded(f"{len(rest)} more sites", as_html(rest, caption))))
+    return found

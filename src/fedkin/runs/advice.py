@@ -18,7 +18,7 @@ from fedkin.engines import Embedded
 from fedkin.errors import FedkinError
 from fedkin.models import build
 from fedkin.runs.advice_kin import Kin, find_kin
-from fedkin.runs.advice_scores import Gain, gain_over_splits, judge_trivial
+from fedkin.runs.advice_scores import Gain, gain_over_splits, judge_trivial, lend_strength
 from fedkin.runs.advice_trials import (
     ALONE,
     ONE,
@@ -57,7 +57,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Site:
-    """What advice says of one site: its metric alone and together, on test rows."""
+    """What advice says of one site: its metric alone and together, on test rows.
+
+    `own_gain` is what its own splits say; `gain` borrows strength from the other sites.
+    """
 
     name: str
     rows: int
@@ -65,6 +68,7 @@ class Site:
     alone: float
     together: float
     gain: Gain | None
+    own_gain: Gain | None
     learns_from: tuple[tuple[str, float, float], ...]
     gives: float
     group: int | None
@@ -322,6 +326,9 @@ class Judge:
         given = kin.given() if kin else np.zeros(self.sites)
         trivial = [self._trivial(split) for split in range(self.effort.splits)]
         group = {i: k + 1 for k, members in enumerate(kin.groups) for i in members} if kin else {}
+        own = [gain_over_splits(gains[:, i].tolist(), self._ratio(i)) for i in range(self.sites)]
+        tested = [int(size) for size in data.test.sizes]
+        shared = lend_strength(own, tested)
         for i, name in enumerate(data.names):
             parts = (data.train, data.validation, data.test)
             helpers = kin.helpers(i) if kin else []
@@ -332,7 +339,8 @@ class Judge:
                     _mean(np.array([row[i] for row in trivial])),
                     _mean(np.array([a.test[i] for a in alone])),
                     _mean(np.array([t.test[i] for t in together])),
-                    gain_over_splits(gains[:, i].tolist(), self._ratio(i)),
+                    shared[i],
+                    own[i],
                     tuple((data.names[j], w, seen) for j, w, seen in helpers),
                     float(given[i]),
                     group.get(i),

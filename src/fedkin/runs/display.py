@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedkin.runs.measures import LOSS, Measure
+from fedkin.runs.names import cut
 
 if TYPE_CHECKING:
     from fedkin.runs.plots import Picture
 
-# rows of a table shown in a notebook, letters of a name shown
-MOST_ROWS, LONGEST_NAME = 12, 24
+# rows of a table shown in a notebook
+MOST_ROWS = 12
 WORDS = {"personal": "personal models", "global": "one global model", "local": "alone"}
 
 
@@ -63,7 +64,8 @@ class Shown:
         """Scores over rounds, every client next to going alone and, where known, who helps whom."""
         from fedkin.runs.plots import plot_run  # here: importing matplotlib takes a second
 
-        return plot_run(self)
+        clients = self.last_clients() if len(self.clients) else self.clients
+        return plot_run(self.label, self.metrics, clients, self.mixing, self.shown_measure, WORDS)
 
     def last_clients(self) -> pd.DataFrame:
         """One row per client: the last evaluation."""
@@ -78,14 +80,6 @@ def html_table(table: pd.DataFrame, total: int) -> str:
     text: str = shown.to_html(escape=True, float_format=lambda v: f"{v:.4g}", na_rep="")
     more = total - len(shown)
     return text + (f"<p>... and {more} more rows</p>" if more > 0 else "")
-
-
-def cut(name: str, length: int = LONGEST_NAME) -> str:
-    """A name that fits, its middle left out if it must be."""
-    if len(name) <= length:
-        return name
-    half = (length - 1) // 2
-    return f"{name[: length - 1 - half]}…{name[-half:]}"
 
 
 def _ends(rows: pd.DataFrame, score: Measure) -> dict[str, float]:

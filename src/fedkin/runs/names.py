@@ -9,6 +9,7 @@ from fedkin.errors import FedkinError
 
 # names that are listed where none is close
 LISTED = 8
+LONGEST_NAME = 24  # letters of a name that are shown
 
 
 def client_position(names: Sequence[str], name: str) -> int:
@@ -65,3 +66,11 @@ def nearest(names: Sequence[str], name: str) -> str:
         return f"the nearest name{'s are' if len(near) > 1 else ' is'} {listed}"
     more = ", ..." if len(names) > LISTED else ""
     return f"clients are: {', '.join(names[:LISTED])}{more}"
+
+
+def cut(name: str, length: int = LONGEST_NAME) -> str:
+    """A name that fits, its middle left out if it must be."""
+    if len(name) <= length:
+        return name
+    half = (length - 1) // 2
+    return f"{name[: length - 1 - half]}…{name[-half:]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # not pyplot, which has global state
 from torch import Tensor
 
-from fedkin.runs.display import WORDS, Shown, cut
 from fedkin.runs.measures import Measure
+from fedkin.runs.names import cut
 
 MOST_NAMES = 40  # that fit on an axis
 
@@ -26,28 +26,36 @@ class Picture(Figure):
         return data.getvalue()
 
 
-def plot_run(run: Shown) -> Picture:
-    """Scores over rounds, every client next to going alone and, where known, who helps whom."""
-    mixing = run.mixing
+def plot_run(
+    label: str,
+    metrics: pd.DataFrame,
+    clients: pd.DataFrame,
+    mixing: Tensor | None,
+    measure: Measure,
+    words: Mapping[str, str],
+) -> Picture:
+    """Scores over rounds, every client next to going alone and, where known, who helps whom.
+
+    `clients` has a row per client: the last evaluation. `words` say what kinds of models are.
+    """
     panels = 2 + (mixing is not None)
     figure = Picture(figsize=(4.6 * panels, 3.8), layout="constrained")
     axes: Sequence[Axes] = figure.subplots(1, panels)
-    figure.suptitle(run.label)
-    _draw_rounds(axes[0], run.metrics, run.shown_measure)
-    if len(run.clients):
-        last = run.last_clients()
-        _draw_clients(axes[1], last, run.shown_measure)
+    figure.suptitle(label)
+    _draw_rounds(axes[0], metrics, measure, words)
+    if len(clients):
+        _draw_clients(axes[1], clients, measure)
         if mixing is not None:
-            _draw_mixing(axes[2], mixing, list(last["client"]))
+            _draw_mixing(axes[2], mixing, list(clients["client"]))
     return figure
 
 
-def _draw_rounds(axes: Axes, rows: pd.DataFrame, score: Measure) -> None:
-    for kind, words in WORDS.items():
+def _draw_rounds(axes: Axes, rows: pd.DataFrame, score: Measure, words: Mapping[str, str]) -> None:
+    for kind, title in words.items():
         column = f"{kind}_{score}"
         known = rows[["round", column]].dropna() if column in rows else rows.iloc[:0]
         if len(known):
-            axes.plot(known["round"], known[column], marker="o", markersize=3, label=words)
+            axes.plot(known["round"], known[column], marker="o", markersize=3, label=title)
     axes.set(xlabel="round", ylabel=f"mean {score.title}", title="Over rounds")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9)
