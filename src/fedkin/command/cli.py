@@ -156,7 +156,9 @@ def partition(
     context: typer.Context,
     data: Annotated[str, typer.Argument(help="a data set or file")],
     plot: Annotated[Path | None, typer.Option(help="draw classes per client to this file")] = None,
-    describe: Annotated[bool, typer.Option(help="print sizes and skew per client")] = False,
+    describe: Annotated[
+        bool, typer.Option(help="print what each column was taken for, and sizes per client")
+    ] = False,
     seed: Annotated[int, typer.Option(help="seed of the split")] = 0,
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:

@@ -27,6 +27,7 @@ from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
 from fedkin.engines import need_ray
+from fedkin.data.describe import describe_columns, target_words
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
@@ -320,6 +321,14 @@ def partition(
     frame = describe(data)
     for name, value in summary(data).items():
         say(f"{name}: {value}")
+    columns = describe_columns(data) if details else None
+    if columns is not None:
+        say(target_words(data))
+        cells = [[str(cell) for cell in row] for row in columns.itertuples(index=False)]
+        console.print(plain_table(list(columns), cells))
+    for note in data.notes if details else ():
+        if columns is None or not note.startswith("column '"):
+            say(f"note: {note}")
     if details:
         say(frame.to_string())
     if csv:

@@ -14,7 +14,7 @@ from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
 from fedkin.data.preparation import Preparation, learn_target
 from fedkin.data.shift import permute_labels, rotate, shift_groups
-from fedkin.data.split import deal_test, split, take
+from fedkin.data.split import deal_test, hold_out, take
 from fedkin.errors import FedkinError
 
 PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN = range(1, 7)  # 0 is the generators' own stream
@@ -47,8 +47,7 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     rng = stream(seed, TEST)
     if pool.test is None:
         assert config.test_fraction is not None
-        pairs = [split(rows, strata, config.test_fraction, rng) for rows in parts]
-        train, test = [kept for kept, _ in pairs], [held for _, held in pairs]
+        train, test = hold_out(parts, strata, config.test_fraction, rng, pool.people, pool.times)
         test_strata = strata
     else:
         train = parts
@@ -56,8 +55,8 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         test = _official(pool, parts, strata, test_strata.astype(np.int64), config, rng)
 
     rng = stream(seed, VALIDATION)
-    pairs = [split(rows, strata, config.validation_fraction, rng) for rows in train]
-    train, validation = [kept for kept, _ in pairs], [held for _, held in pairs]
+    share = config.validation_fraction
+    train, validation = hold_out(train, strata, share, rng, pool.people, pool.times)
     rng = stream(seed, CAPS)
     train = _capped(train, strata, config.train_per_client, rng)
     test = _capped(test, test_strata, config.test_per_client, rng)

@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from fedkin.errors import FedkinError, unknown
@@ -167,6 +174,20 @@ class DataConfig(BaseModel):
     )
     client_column: str | None = Field(default=None, description="table column naming the client")
     target_column: str | None = Field(default=None, description="table column to predict")
+    features: tuple[str, ...] = Field(
+        default=(), description="table columns that models see, as in age,sex (default: all others)"
+    )
+    drop_columns: tuple[str, ...] = Field(
+        default=(), description="table columns to leave out, as in name,visit"
+    )
+    group_column: str | None = Field(
+        default=None,
+        description="table column naming the person (or batch): its rows are never on both sides "
+        "of a split",
+    )
+    time_column: str | None = Field(
+        default=None, description="table column with dates or numbers: later rows are held out"
+    )
     client_table: str | None = Field(
         default=None,
         description="file (.csv, .parquet) with a row per client: its name under client, and facts "
@@ -206,6 +227,11 @@ class DataConfig(BaseModel):
     noise: float = Field(
         default=0.1, ge=0, description="linear generator: deviation of the noise on y"
     )
+
+    @field_validator("features", "drop_columns", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="wrap")
     @classmethod

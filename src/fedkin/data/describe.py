@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedkin.data.clients import ClientData, Examples
+from fedkin.data.columns import Column, DateColumn, NumberColumn
 from fedkin.data.partition import Array
 from fedkin.errors import FedkinError
 
@@ -52,6 +54,49 @@ def describe(data: ClientData) -> pd.DataFrame:
         columns["top_share"] = shares.max(1)
         columns["skew"] = np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2
     return pd.DataFrame(columns, index=pd.Index(data.names, name="client"))
+
+
+def describe_columns(data: ClientData) -> pd.DataFrame | None:
+    """What was understood of a table, column by column; None where data are no table."""
+    import pandas as pd  # here: importing it takes a second
+
+    if data.preparation.columns is None:
+        return None
+    said = {}
+    for note in data.notes:
+        found = re.match(r"column '(.*)': (.*)", note, re.DOTALL)
+        if found:
+            said[found[1]] = found[2]
+    rows = []
+    for column in data.preparation.columns:
+        rows.append([column.name, _understood(column), column.width, said.pop(column.name, "")])
+    rows += [[name, "not used", 0, why] for name, why in said.items()]
+    return pd.DataFrame(rows, columns=["column", "what it is", "inputs", "note"])
+
+
+def _understood(column: Column) -> str:
+    if isinstance(column, NumberColumn):
+        return f"number, mean {column.mean:.4g}, deviation {column.deviation:.4g}"
+    if isinstance(column, DateColumn):
+        return "date: time, season, day of the week" + (", hour" if column.hours else "")
+    shown = ", ".join(column.values[:5]) + (", ..." if len(column.values) > 5 else "")
+    return f"category of {len(column.values)}: {shown}"
+
+
+def target_words(data: ClientData) -> str:
+    """What is predicted, in a sentence."""
+    if data.num_classes is None:
+        mean, deviation = data.preparation.target or (0.0, 1.0)
+        y = data.train.y.double()
+        mean, deviation = float(y.mean()) * deviation + mean, float(y.std()) * deviation
+        return f"target: a number, mean {mean:.4g}, deviation {deviation:.4g} in training"
+    counts = class_counts(data).sum(0)
+    names = data.class_names or [str(c) for c in range(data.num_classes)]
+    shares = [
+        f"{name} {count / counts.sum():.1%}" for name, count in zip(names, counts, strict=True)
+    ]
+    more = ", ..." if len(shares) > 8 else ""
+    return f"target: {data.num_classes} classes, {', '.join(shares[:8])}{more} in training"
 
 
 def summary(data: ClientData) -> dict[str, float]:

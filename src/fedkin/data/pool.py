@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedkin.data.clients import Truth
+from fedkin.data.columns import Column
 from fedkin.data.partition import Array, Rows
-from fedkin.data.preparation import Column
 from fedkin.errors import FedkinError
 
 
@@ -33,7 +33,8 @@ class Pool:
     `x` of type uint8 is pixels and becomes [0, 1]. `clients` numbers each row's client
     (`client_names` says which that is), `groups` the planted group of each client, `truth` the
     models that the generator drew from, `target_scale` a mean and deviation agreed on for targets
-    that are numbers.
+    that are numbers. Rows of one of the `people` never come on both sides of a split; of rows
+    with `times` the later ones are held out.
     """
 
     x: Array | Encoder
@@ -48,6 +49,8 @@ class Pool:
     notes: list[str] = field(default_factory=list)
     truth: Truth | None = None
     target_scale: tuple[float, float] | None = None
+    people: Rows | None = None
+    times: Array | None = None
 
     @classmethod
     def of_clients(

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
+from fedkin.data.columns import (
+    DAY,
+    HUGE,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    as_numbers,
+    as_seconds,
+    column_from,
+    date_format,
+)
 from fedkin.data.partition import Array, Rows
 from fedkin.errors import FedkinError
 
@@ -17,58 +30,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 100
-HUGE = 1e30  # float32 ends a little above
+# values of a category that occur less often in training share one column
+RARE, RARE_SHARE = 3, 0.002
+# a column with so many different values, by rows, names rows; fewer rows than this say nothing
+NEARLY_ALL, FEW_ROWS = 0.95, 20
+ID_NAME = re.compile(r"(?i)(^|[_\W])(id|uuid|guid|key|nr|code)$|[a-z]id$|[a-z]ID$")
 NO_VALUES = "left out, it has no values in the training data"
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """Missing values become the training median; then mean 0 and deviation 1."""
-
-    name: str
-    median: float
-    mean: float = 0.0
-    deviation: float = 1.0
-
-    def block(self, column: pd.Series[Any], where: str) -> Array:
-        values = as_numbers(column)
-        if values is None:
-            raise FedkinError(
-                f"column '{self.name}' of {where} has words, but numbers in the training data"
-            )
-        filled = np.where(np.isfinite(values), values, self.median)
-        block = (filled - self.mean) / self.deviation
-        if not (np.abs(filled) < HUGE).all() or not (np.abs(block) < HUGE).all():
-            raise FedkinError(
-                f"column '{self.name}' of {where} has values too large to compute with; "
-                "use a smaller unit"
-            )
-        return block.astype(np.float32)[:, None]
-
-
-@dataclass(frozen=True)
-class CategoryColumn:
-    """Missing values become the commonest; then one column of 0/1 per category."""
-
-    name: str
-    values: Sequence[str]
-    commonest: str
-
-    def block(self, column: pd.Series[Any], where: str) -> Array:
-        block: Array = self.codes(column)[:, None] == np.arange(len(self.values))
-        return block.astype(np.float32)
-
-    def codes(self, column: pd.Series[Any]) -> Array:
-        """The number of each row's category; -1 for one that training never saw."""
-        import pandas as pd  # here: importing it takes a second
-
-        words = column.map(str).to_numpy(dtype=object)
-        words[column.isna().to_numpy()] = self.commonest
-        codes: Array = pd.Index(list(self.values)).get_indexer(words)
-        return codes
-
-
-Column = NumberColumn | CategoryColumn
+IDENTIFIER = "left out, it looks like an identifier; name it in features to keep it"
+INDICATED = "are marked by a column of their own: clients differ in how many they miss"
 
 
 @dataclass
@@ -131,7 +100,8 @@ class Preparation:
     def facts(self) -> dict[str, Any]:
         """Everything as plain values; `from_facts` is the opposite."""
         return {
-            "columns": self.columns and [asdict(column) for column in self.columns],
+            "columns": self.columns
+            and [{"kind": column.kind, **asdict(column)} for column in self.columns],
             "pixels": self.pixels,
             "mean": None if self.mean is None else self.mean.tolist(),
             "deviation": None if self.deviation is None else self.deviation.tolist(),
@@ -143,7 +113,7 @@ class Preparation:
     def from_facts(cls, facts: dict[str, Any]) -> Preparation:
         columns = facts["columns"]
         return cls(
-            columns and [(CategoryColumn if "values" in c else NumberColumn)(**c) for c in columns],
+            columns and [column_from(c) for c in columns],
             facts["pixels"],
             None if facts["mean"] is None else np.array(facts["mean"], np.float32),
             None if facts["deviation"] is None else np.array(facts["deviation"], np.float32),
@@ -158,18 +128,20 @@ def learn_target(y: Array) -> tuple[float, float]:
 
 
 def learn_columns(
-    frame: pd.DataFrame, train: Rows, standardise: bool
+    frame: pd.DataFrame,
+    train: Rows,
+    standardise: bool,
+    clients: Rows | None = None,
+    wanted: bool = False,
 ) -> tuple[list[Column], list[str]]:
-    """How each feature column is encoded, from the rows `train`; notes on what was noticed."""
+    """How each feature column is encoded, from the rows `train`; notes on what was noticed.
+
+    `clients` numbers each row's client, `wanted` says that the user chose these columns.
+    """
     columns: list[Column] = []
     notes = []
     for name in frame.columns:
-        numbers = as_numbers(frame[name])
-        column, note = (
-            _learn_numbers(name, numbers, train, standardise)
-            if numbers is not None
-            else _learn_categories(name, frame[name], train)
-        )
+        column, note = learn_column(frame[name], train, standardise, clients, wanted)
         if column is not None:
             columns.append(column)
         if note:
@@ -177,57 +149,135 @@ def learn_columns(
     return columns, notes
 
 
+def learn_column(
+    values: pd.Series[Any], train: Rows, standardise: bool, clients: Rows | None, wanted: bool
+) -> tuple[Column | None, str]:
+    """How one column is encoded, and what was noticed; None: it is left out."""
+    from pandas.api import types
+
+    name, own = str(values.name), values.iloc[train]
+    numbers = as_numbers(values)
+    if types.is_datetime64_any_dtype(values):
+        return _learn_dates(name, values, train, None, "")
+    format, ambiguous = date_format(own) if numbers is None else (None, False)
+    if format is not None:
+        note = f"read as dates ({format})" + (
+            ", which may be the wrong order of day and month" if ambiguous else ""
+        )
+        return _learn_dates(name, values, train, format, note)
+    if not wanted and looks_like_identifier(own, None if numbers is None else numbers[train]):
+        return None, IDENTIFIER
+    if numbers is not None:
+        differs = _missing_differs(~np.isfinite(numbers[train]), clients, train)
+        return _learn_numbers(name, numbers, train, standardise, differs)
+    differs = _missing_differs(own.isna().to_numpy(), clients, train)
+    return _learn_categories(name, values, train, differs, wanted)
+
+
+def looks_like_identifier(column: pd.Series[Any], numbers: Array | None) -> bool:
+    """Whether a column names rows or people rather than describing them.
+
+    Words or whole numbers with nearly as many values as rows; a running number; numbers that
+    come in blocks, one block each, as where several rows of a person follow each other; or a
+    name such as childid with many values.
+    """
+    n = len(column)
+    if n < FEW_ROWS:
+        return False
+    if numbers is not None:
+        numbers = numbers[np.isfinite(numbers)]
+        if not len(numbers) or (numbers != np.round(numbers)).any():
+            return False
+        kinds = np.unique(numbers)
+    else:
+        kinds = column.dropna().unique()
+    share = len(kinds) / n
+    if ID_NAME.search(str(column.name)) and len(kinds) >= max(FEW_ROWS, 0.05 * n):
+        return True
+    if numbers is None:
+        return share >= NEARLY_ALL
+    consecutive = kinds[-1] - kinds[0] < 3 * len(kinds)
+    blocks = 1 + int((np.diff(numbers) != 0).sum())
+    return bool(consecutive and (share >= NEARLY_ALL or (share >= 0.2 and blocks == len(kinds))))
+
+
+def _missing_differs(missing: Array, clients: Rows | None, train: Rows) -> bool:
+    """Whether values are missing at some clients more than at others (chi-squared, 1 %)."""
+    if clients is None or missing.sum() < 5 or missing.all():
+        return False
+    own = clients[train]
+    total = np.bincount(own)
+    gone = np.bincount(own, missing, minlength=len(total))[total > 0]
+    total = total[total > 0]
+    if len(total) < 2:
+        return False
+    share = missing.mean()
+    statistic = ((gone - total * share) ** 2 / (total * share * (1 - share))).sum()
+    return bool(stats.chi2.sf(statistic, len(total) - 1) < 0.01)
+
+
 def _learn_numbers(
-    name: str, values: Array, train: Rows, standardise: bool
+    name: str, values: Array, train: Rows, standardise: bool, indicator: bool
 ) -> tuple[Column | None, str]:
     missing = ~np.isfinite(values)
     known = values[train][~missing[train]]
     if len(known) == 0:
         return None, NO_VALUES
-    note = (
-        f"{int(missing.sum())} missing values became the training median" if missing.any() else ""
-    )
+    note = ""
+    if missing.any():
+        note = f"{int(missing.sum())} missing values became the training median"
+        note += f" and {INDICATED}" if indicator else ""
     median = float(np.median(known))
     filled = np.where(missing, median, values)
     if not standardise or np.abs(filled).max() >= HUGE:  # refused when it is encoded
-        return NumberColumn(name, median), note
-    deviation = float(filled[train].std())
-    return NumberColumn(name, median, float(filled[train].mean()), deviation or 1.0), note
+        return NumberColumn(name, median, indicator=indicator), note
+    mean, deviation = float(filled[train].mean()), float(filled[train].std()) or 1.0
+    return NumberColumn(name, median, mean, deviation, indicator), note
 
 
-def _learn_categories(name: str, column: pd.Series[Any], train: Rows) -> tuple[Column | None, str]:
+def _learn_dates(
+    name: str, values: pd.Series[Any], train: Rows, format: str | None, note: str
+) -> tuple[Column | None, str]:
+    seconds = as_seconds(values, format)
+    known = seconds[train][np.isfinite(seconds[train])]
+    if len(known) == 0:
+        return None, NO_VALUES
+    median, missing = float(np.median(known)), int((~np.isfinite(seconds)).sum())
+    filled = np.where(np.isfinite(seconds[train]), seconds[train], median)
+    hours = bool((known % DAY != known[0] % DAY).any())
+    if missing:
+        note += f"{' and ' if note else ''}{missing} missing values became the training median"
+    scale = float(filled.mean()), float(filled.std()) or 1.0
+    return DateColumn(name, format, median, *scale, hours), note
+
+
+def _learn_categories(
+    name: str, column: pd.Series[Any], train: Rows, indicator: bool, wanted: bool
+) -> tuple[Column | None, str]:
     missing = column.isna().to_numpy()
     words = column.map(str).to_numpy(dtype=object)
     kinds, counts = np.unique(words[train][~missing[train]].astype(str), return_counts=True)
     if len(kinds) == 0:
         return None, NO_VALUES
-    if len(kinds) > MOST_CATEGORIES:
-        return None, f"left out, it has {len(kinds)} different values and looks like an identifier"
-    learnt = CategoryColumn(name, kinds.tolist(), str(kinds[counts.argmax()]))
+    rare = counts < max(RARE, counts.sum() * RARE_SHARE)
+    if rare.sum() < 2 or rare.all():
+        rare = np.zeros(len(kinds), dtype=bool)
+    if (~rare).sum() > MOST_CATEGORIES:
+        rare[np.argsort(-counts, kind="stable")[MOST_CATEGORIES:]] = True
+    if len(kinds) > MOST_CATEGORIES and counts[rare].sum() > counts.sum() / 2 and not wanted:
+        return None, f"left out, it has {len(kinds)} different values, most of them rare"
+    commonest = str(kinds[counts.argmax()])
+    other = bool(rare.any())
+    learnt = CategoryColumn(name, kinds[~rare].tolist(), commonest, other, indicator)
     notes = []
-    if missing.any():
+    if missing.any() and indicator:
+        notes.append(f"{int(missing.sum())} missing values {INDICATED}")
+    elif missing.any():
         notes.append(f"{int(missing.sum())} missing values became the commonest one in training")
-    unseen = int((learnt.codes(column) < 0).sum())
+    if rare.any():
+        notes.append(f"{int(rare.sum())} rare values share one column")
+    unseen = int((~np.isin(words[~missing].astype(str), kinds)).sum())
     if unseen:
-        notes.append(f"{unseen} values do not occur in training and became no value")
+        became = "are counted among the rare ones" if other else "became no value"
+        notes.append(f"{unseen} values do not occur in training and {became}")
     return learnt, " and ".join(notes)
-
-
-def as_numbers(column: pd.Series[Any]) -> Array | None:
-    """The column as floats (truth values as 0 and 1, dates as seconds), or None for words."""
-    import pandas as pd
-    from pandas.api import types
-
-    for kind, is_kind in (
-        ("datetime64[ns]", types.is_datetime64_any_dtype),
-        ("timedelta64[ns]", types.is_timedelta64_dtype),
-    ):
-        if is_kind(column):
-            seconds = column.to_numpy(dtype=kind).astype(np.int64) / 1e9
-            return np.where(column.isna(), np.nan, seconds)
-    if column.dtype == object and column.dropna().map(lambda v: isinstance(v, Number)).all():
-        column = pd.to_numeric(column, errors="coerce")  # Parquet's decimals, mixed numbers
-    if types.is_numeric_dtype(column) and not types.is_complex_dtype(column):
-        numbers: Array = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers
-    return None

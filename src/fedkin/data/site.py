@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedkin.data.arrays import read_arrays
 from fedkin.data.build import build
 from fedkin.data.clients import ClientData
+from fedkin.data.columns import CategoryColumn, Column, NumberColumn, as_numbers
 from fedkin.data.config import SUFFIXES, DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Encoded, Pool, finite, pixels
-from fedkin.data.preparation import CategoryColumn, Column, NumberColumn, Preparation, as_numbers
+from fedkin.data.preparation import Preparation
 from fedkin.data.tables import read_frame
 from fedkin.errors import FedkinError, unknown
 

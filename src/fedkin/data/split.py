@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedkin.data.partition import Rows, apportion, by_column
+from fedkin.data.partition import Array, Rows, apportion, by_column
 
 
 def take(labels: Rows, count: int, rng: np.random.Generator) -> Rows:
@@ -33,6 +33,50 @@ def split(rows: Rows, labels: Rows, fraction: float, rng: np.random.Generator) -
     held = np.zeros(n, dtype=bool)
     held[take(labels[rows], count, rng)] = True
     return rows[~held], rows[held]
+
+
+def hold_out(
+    parts: list[Rows],
+    labels: Rows,
+    fraction: float,
+    rng: np.random.Generator,
+    people: Rows | None = None,
+    times: Array | None = None,
+) -> tuple[list[Rows], list[Rows]]:
+    """(kept, held out) rows of every client.
+
+    Rows of one person stay together, even at several clients. With `times` the latest rows (or
+    the people whose last row is latest) are held out; otherwise they are drawn.
+    """
+    if people is None and times is None:
+        pairs = [split(rows, labels, fraction, rng) for rows in parts]
+        return [kept for kept, _ in pairs], [held for _, held in pairs]
+    units = np.arange(len(labels)) if people is None else people
+    side: dict[int, bool] = {}  # of people who were met at an earlier client
+    kept, held = [], []
+    for rows in parts:
+        own, first, sizes = np.unique(units[rows], return_index=True, return_counts=True)
+        if times is None:
+            order = rng.permutation(len(own))
+        else:
+            last = np.full(len(own), -np.inf)
+            np.maximum.at(last, np.searchsorted(own, units[rows]), times[rows])
+            order = np.lexsort((first, last))[::-1]
+        left = round(fraction * len(rows))
+        left = min(max(left, 1), len(rows) - 1) if fraction > 0 and len(rows) else 0
+        left -= int(sum(size for unit, size in zip(own, sizes, strict=True) if side.get(int(unit))))
+        inside = sum(1 for unit in own if side.get(int(unit), True) is False)
+        for place, at in enumerate(order):
+            unit = int(own[at])
+            if unit not in side:
+                alone = place == len(order) - 1 and not inside  # somebody is left to learn from
+                side[unit] = left > 0 and not alone and sizes[at] <= max(2 * left, 1)
+                left -= int(sizes[at]) if side[unit] else 0
+                inside += not side[unit]
+        out = np.array([side[int(unit)] for unit in units[rows]], dtype=bool)
+        kept.append(rows[~out])
+        held.append(rows[out])
+    return kept, held
 
 
 def deal_test(

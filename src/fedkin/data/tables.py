@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkin.data.columns import HUGE, as_numbers, as_seconds, date_format
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.places import given
 from fedkin.data.pool import Encoded, Pool, encode_labels
-from fedkin.data.preparation import HUGE, Preparation, as_numbers, learn_columns
+from fedkin.data.preparation import Preparation, learn_columns
 from fedkin.errors import FedkinError, unknown
 
 if TYPE_CHECKING:
@@ -70,19 +72,58 @@ def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
     if len(frame) == 0:
         raise FedkinError(f"{where} has no rows")
     y, classes, class_names = _target(frame[target], config, where)
-    features = [c for c in frame.columns if c not in (target, client)]
-    if not features:
-        raise FedkinError(f"{where} has no feature columns beside target and client")
-    frame_x = frame[features]
+    others = {
+        kind: _column(frame, name, (), kind, where)
+        for kind, name in (("group", config.group_column), ("time", config.time_column))
+    }
+    features = _features(frame, config, [target, client, *others.values()], where)
+    frame_x, numbers = frame[features], None
+    if client is not None:
+        numbers, names = _clients(frame[client], where)
     pool = Pool(
-        lambda train: _encode(frame_x, train, config.standardise is not False, where),
+        lambda train: _encode(frame_x, train, config, where, numbers),
         y,
         classes,
         class_names,
     )
-    if client is not None:
-        pool.clients, pool.client_names = _clients(frame[client], where)
+    if numbers is not None:
+        pool.clients, pool.client_names = numbers, names
+    if others["group"] is not None:
+        pool.people = np.unique(frame[others["group"]].map(str), return_inverse=True)[1]
+    if others["time"] is not None:
+        pool.times = _times(frame[others["time"]], where)
     return pool
+
+
+def _features(
+    frame: pd.DataFrame, config: DataConfig, taken: Sequence[str | None], where: str
+) -> list[str]:
+    """The columns that models see: those named, or all but those left out."""
+    for name in (*config.features, *config.drop_columns):
+        if name not in frame.columns:
+            raise FedkinError(f"{unknown('column', name, frame.columns)} in {where}")
+    twice = next((name for name in config.features if name in taken[:2]), None)
+    if twice is not None:
+        raise FedkinError(f"column '{twice}' of {where} is the client or the target: no feature")
+    found = [c for c in (config.features or frame.columns) if c not in config.drop_columns]
+    if not config.features:
+        found = [c for c in found if c not in taken]
+    if not found:
+        raise FedkinError(f"{where} has no feature columns beside target and client")
+    return list(dict.fromkeys(found))
+
+
+def _times(column: pd.Series[Any], where: str) -> Array:
+    """When each row was: dates or numbers, the later the larger."""
+    values = as_numbers(column)
+    if values is None:
+        format, _ = date_format(column)
+        values = None if format is None else as_seconds(column, format)
+    if values is None or not np.isfinite(values).all():
+        raise FedkinError(
+            f"time column '{column.name}' of {where} is not a number or date in every row"
+        )
+    return values
 
 
 def _column(
@@ -145,9 +186,13 @@ def _is_measured(values: Array) -> bool:
     return len(kinds) > 20 or bool((kinds != np.round(kinds)).any())
 
 
-def _encode(frame: pd.DataFrame, train: Rows, standardise: bool, where: str) -> Encoded:
+def _encode(
+    frame: pd.DataFrame, train: Rows, config: DataConfig, where: str, clients: Rows | None
+) -> Encoded:
     """Features of all rows, with everything that is learnt learnt from the rows `train`."""
-    columns, notes = learn_columns(frame, train, standardise)
+    columns, notes = learn_columns(
+        frame, train, config.standardise is not False, clients, bool(config.features)
+    )
     if not columns:
         raise FedkinError(f"{where} has no usable feature columns ({'; '.join(notes)})")
     return Encoded(Preparation(columns).encode(frame, where), columns, notes)

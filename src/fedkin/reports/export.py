@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from fedkin.core.kernels.spec import outputs_of
 from fedkin.core.losses import LOSSES
 from fedkin.data.arrays import read_arrays
+from fedkin.data.columns import CategoryColumn, DateColumn
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array
 from fedkin.data.places import given
-from fedkin.data.preparation import CategoryColumn
 from fedkin.data.tables import read_frame
 from fedkin.errors import FedkinError, unknown
 from fedkin.runs.inputs import INPUTS, Inputs
@@ -165,7 +165,7 @@ def read_samples(inputs: Inputs, path: Path) -> Array:
 def _table(inputs: Inputs, path: Path, kind: str) -> pd.DataFrame:
     """A table whose categories are words, even where a file's happen to look like numbers."""
     columns = inputs.preparation.columns or ()
-    words = {column.name: str for column in columns if isinstance(column, CategoryColumn)}
+    words = {c.name: str for c in columns if isinstance(c, CategoryColumn | DateColumn)}
     return read_frame(DataConfig(name=kind, path=str(path)), dtype=words).rename(columns=str)
 
 
