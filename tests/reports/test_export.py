@@ -126,10 +126,28 @@ def test_exported_files_compute_what_the_model_does(run: StoredRun, tmp_path: Pa
     south = run.personal.number("south")
     program = torch.export.load(export(run, south, str(tmp_path / "model.pt2")))
     torch.testing.assert_close(program.module()(x).detach(), expected)
-    path = export(run, run.personal.number("south"), str(tmp_path / "model.onnx"))
+
+
+def test_onnx_takes_raw_values_and_gives_names_and_probabilities(
+    run: StoredRun, table: Path, tmp_path: Path
+) -> None:
+    south = run.personal.number("south")
+    path = export(run, south, str(tmp_path / "model.onnx"))
     onnx.checker.check_model(str(path))
-    (found,) = ReferenceEvaluator(str(path)).run(None, {"inputs": x.numpy()})
-    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+    facts = json.loads({p.key: p.value for p in onnx.load(path).metadata_props}["fedkin"])
+    assert facts["classes"] == ["ill", "well"]
+    raw, columns = patients(), []
+    for column in facts["columns"]:
+        values = raw[column["name"]]
+        if column["kind"] == "category":
+            places = {value: float(i) for i, value in enumerate(column["values"])}
+            values = values.map(lambda v, p=places: p.get(v, -1.0) if isinstance(v, str) else np.nan)
+        columns.append(values.to_numpy(np.float64))
+    inputs = np.stack(columns, 1)
+    label, shares = ReferenceEvaluator(str(path)).run(None, {"inputs": inputs})
+    expected = predict(run, south, table)
+    assert [facts["classes"][i] for i in label] == expected["prediction"].tolist()
+    np.testing.assert_allclose(shares[:, 0], expected["probability of ill"], atol=1e-5)
 
 
 def test_onnx_without_its_extra_is_one_sentence(
@@ -161,7 +179,8 @@ def test_the_commands_do_the_same(run: StoredRun, table: Path, tmp_path: Path) -
     assert target.exists()
     done = command.invoke(app, ["predict", str(run.path), str(table), "--client", "7"])
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[0] == "row,prediction,probability"
+    titles = "row,prediction,probability,probability of ill,probability of well"
+    assert done.stdout.splitlines()[0] == titles
     assert len(done.stdout.splitlines()) == 121
     out = tmp_path / "found.csv"
     words = ["predict", str(run.path), str(table), "--client", "7", "--out", str(out)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,14 @@ from fedkin.errors import FedkinError
 from fedkin.runs.names import client_at, client_position
 from fedkin.tensors import write_text
 
+if TYPE_CHECKING:
+    from fedkin.reports.export import Source
+
 Runs = Annotated[list[Path], typer.Argument(help="run folders, or folders that hold some")]
 RunPath = Annotated[Path, typer.Argument(help="a run folder")]
+ModelPath = Annotated[
+    Path, typer.Argument(help="a run folder, or the model.safetensors that a site has written")
+]
 Client = Annotated[str | None, typer.Option(help="a client's name")]
 Place = Annotated[int | None, typer.Option(help="or the client's place among all, from 0")]
 
@@ -77,7 +83,7 @@ def report(
 
 
 def export(
-    run: RunPath,
+    run: ModelPath,
     to: Annotated[str, typer.Option(help="model.safetensors, model.pt2 or model.onnx")],
     client: Client = None,
     client_number: Place = None,
@@ -85,20 +91,19 @@ def export(
     """Write a client's personal model to a file for other programs.
 
     The file's ending says how: .safetensors holds the parameters by name, .pt2 the whole
-    model by torch.export, .onnx the whole model for other runtimes (extra `onnx`).
+    model by torch.export, .onnx the whole model for other runtimes (extra `onnx`) with the
+    preparation of raw inputs, names and probabilities of classes.
 
     Example: fedkin export runs/perm-patients-001 --client clinic-a --to model.pt2
     """
     from fedkin.reports.export import export as write
-    from fedkin.runs.stored import open_run
 
-    stored = open_run(run)
-    place = chosen(stored.inputs.clients, client, client_number)
+    stored, place = _model(run, client, client_number)
     say(f"model of client {stored.inputs.clients[place]}: {write(stored, place, to)}")
 
 
 def predict(
-    run: RunPath,
+    run: ModelPath,
     data: Annotated[Path, typer.Argument(help="new samples: a .csv, .parquet or .npz file")],
     client: Client = None,
     client_number: Place = None,
@@ -112,10 +117,8 @@ def predict(
     Example: fedkin predict runs/perm-patients-001 new.csv --client clinic-a
     """
     from fedkin.reports.export import predict as look
-    from fedkin.runs.stored import open_run
 
-    stored = open_run(run)
-    place = chosen(stored.inputs.clients, client, client_number)
+    stored, place = _model(run, client, client_number)
     text = look(stored, place, data).to_csv(index_label="row")
     if out is None:
         sys.stdout.write(text)
@@ -143,6 +146,19 @@ def who(run: RunPath, client: Client = None, client_number: Place = None) -> Non
         for row in table.itertuples()
     ]
     console.print(plain_table(titles, rows, numbers_from=1))
+
+
+def _model(path: Path, client: str | None, number: int | None) -> tuple[Source, int]:
+    """A run and the place of the client named, or a site's own model file, which has one client."""
+    from fedkin.runs.stored import ModelFile, open_run
+
+    if path.is_file():
+        own = ModelFile(path)
+        return own, 0 if client is None and number is None else chosen(
+            own.inputs.clients, client, number
+        )
+    stored = open_run(path)
+    return stored, chosen(stored.inputs.clients, client, number)
 
 
 def chosen(names: Sequence[str], client: str | None, number: int | None) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,8 +24,9 @@ from fedkin.data.partition import Array
 from fedkin.data.places import given
 from fedkin.data.tables import read_frame
 from fedkin.errors import FedkinError, unknown
+from fedkin.reports.prepared import Prepared, own_units, probabilities
 from fedkin.runs.inputs import INPUTS, Inputs
-from fedkin.runs.stored import StoredRun
+from fedkin.runs.run import PersonalModels
 from fedkin.tensors import write_tensors
 
 # a batch of this size stands for any
@@ -41,11 +44,34 @@ class OutputsOnly(nn.Module):
         return outputs_of(self.module, x)
 
 
-def export(run: StoredRun, client: int, to: str) -> Path:
+class Source(Protocol):
+    """What models are taken from: a run, or a site's own file."""
+
+    @property
+    def inputs(self) -> Inputs: ...
+
+    @property
+    def personal(self) -> PersonalModels: ...
+
+
+class OwnUnits(nn.Module):
+    """A model of numbers whose answers are in the target's own units."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        self.module, self.inputs = module, inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return own_units(self.module(x), self.inputs)
+
+
+def export(run: Source, client: int, to: str) -> Path:
     """Write the model of the client at a place to a file whose ending says how; gives the file.
 
     `.safetensors`: the parameters by name. `.pt2`: the whole model by torch.export, for any
-    batch size. `.onnx`: the same for other runtimes.
+    batch size, which takes inputs made ready. `.onnx`: for other runtimes, with the preparation
+    of raw inputs, and the classes' names and probabilities. Both give numbers in the target's
+    own units.
     """
     path = Path(to if Path(to).suffix else f"client-{client}.{to}")
     kind = path.suffix.removeprefix(".")
@@ -64,8 +90,11 @@ def _safetensors(module: nn.Module, inputs: Inputs, path: Path) -> None:
 
 def _pt2(module: nn.Module, inputs: Inputs, path: Path) -> None:
     batch = torch.export.Dim("batch", min=1)
+    module = OutputsOnly(module)
+    if inputs.num_classes is None and inputs.preparation.target is not None:
+        module = OwnUnits(module, inputs)
     program = torch.export.export(
-        OutputsOnly(module).eval(), (_example(inputs),), dynamic_shapes=({0: batch},)
+        module.eval(), (_example(inputs),), dynamic_shapes=({0: batch},)
     )
     torch.export.save(program, path, extra_files={INPUTS: inputs.to_json()})
 
@@ -76,24 +105,31 @@ def _onnx(module: nn.Module, inputs: Inputs, path: Path) -> None:
             raise FedkinError(
                 f"writing ONNX needs the package {package}: pip install 'fedkin[onnx]'"
             )
+    import onnx
+
+    prepared = Prepared(OutputsOnly(module), inputs).eval()
+    outputs = ["prediction"] if inputs.num_classes is None else ["label", "probabilities"]
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)  # what torch lacks, and will change, is not the user's concern
     try:
         with warnings.catch_warnings(action="ignore"):
             torch.onnx.export(
-                OutputsOnly(module).eval(),
-                (_example(inputs),),
+                prepared,
+                (prepared.example(EXAMPLES),),
                 path,
                 dynamo=True,
                 verbose=False,
                 external_data=False,
                 input_names=["inputs"],
-                output_names=["outputs"],
+                output_names=outputs,
                 dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             )
     finally:
         log.setLevel(level)
+    written = onnx.load(path)
+    onnx.helper.set_model_props(written, {"fedkin": json.dumps(prepared.facts())})
+    onnx.save(written, path)
 
 
 FORMATS: dict[str, Callable[[nn.Module, Inputs, Path], None]] = {
@@ -110,11 +146,11 @@ def _example(inputs: Inputs) -> Tensor:
 # predictions ----------------------------------------------------------------------------
 
 
-def predict(run: StoredRun, client: int, path: Path) -> pd.DataFrame:
+def predict(run: Source, client: int, path: Path) -> pd.DataFrame:
     """What the model of the client at a place says about the samples of a file, one row each.
 
     The samples are raw, as they were before training; they are made ready just as the
-    training data were.
+    training data were. Classes come with the probability of each, numbers in their own units.
     """
     inputs = run.inputs
     samples = torch.from_numpy(read_samples(inputs, path)).to(inputs.input_type)
@@ -122,16 +158,17 @@ def predict(run: StoredRun, client: int, path: Path) -> pd.DataFrame:
     with torch.no_grad():
         outputs = torch.cat([outputs_of(module, part) for part in samples.split(1024)])
     if inputs.num_classes is None:
-        columns = outputs.flatten(1).T.tolist()
+        columns = own_units(outputs.double(), inputs).flatten(1).T.tolist()
         names = ["prediction"] if len(columns) == 1 else range(len(columns))
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
     loss = LOSSES.get(inputs.loss, LOSSES["cross-entropy"])
-    found = {"prediction": [inputs.class_name(c) for c in loss.predict(outputs).tolist()]}
-    if loss.binary:
-        yes = torch.sigmoid(outputs[:, 0])
-        found["probability"] = torch.maximum(yes, 1 - yes).tolist()
-    elif loss.name == "cross-entropy":
-        found["probability"] = outputs.softmax(1).amax(1).tolist()
+    numbers = loss.predict(outputs)
+    found: dict[str, list[Any]] = {"prediction": [inputs.class_name(c) for c in numbers.tolist()]}
+    if inputs.loss in LOSSES and loss.probabilities:
+        shares = probabilities(outputs, inputs)
+        found["probability"] = shares.gather(1, numbers[:, None])[:, 0].tolist()
+        for c, own in enumerate(shares.T.tolist()):
+            found[f"probability of {inputs.class_name(c)}"] = own
     return pd.DataFrame(found)
 
 

@@ -61,17 +61,24 @@ class Inputs:
     @classmethod
     def load(cls, folder: Path) -> Inputs:
         try:
-            facts: dict[str, Any] = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
-            for name in ("clients", "input_shape", "class_names"):
-                facts[name] = tuple(facts[name])
-            facts["preparation"] = Preparation.from_facts(facts["preparation"])
-            return cls(**facts)
+            text = (folder / INPUTS).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise FedkinError(
                 f"{folder} does not describe the inputs of its models: no {INPUTS}"
             ) from None
+        return cls.from_json(text, folder / INPUTS)
+
+    @classmethod
+    def from_json(cls, text: str, where: Path) -> Inputs:
+        """The opposite of `to_json`."""
+        try:
+            facts: dict[str, Any] = json.loads(text)
+            for name in ("clients", "input_shape", "class_names"):
+                facts[name] = tuple(facts[name])
+            facts["preparation"] = Preparation.from_facts(facts["preparation"])
+            return cls(**facts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FedkinError(f"{folder / INPUTS} is damaged: {error}") from None
+            raise FedkinError(f"{where} is damaged: {error}") from None
 
     def class_name(self, number: int) -> str:
         return self.class_names[number] if self.class_names else str(number)

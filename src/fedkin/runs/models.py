@@ -96,7 +96,12 @@ def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[
                 named_[part], row = row[:, :count].view(1, *shape), row[:, count:]
             return small, _vector(path, small, named_)
     path = folder / file_name(client, name)
-    small = _variant(problem, path, read_facts(path).get("rate", ""))
+    return read_model(path, problem, read_facts(path).get("rate", ""))
+
+
+def read_model(path: Path, problem: Problem, rate: str) -> tuple[Problem, Tensor]:
+    """The model in a file of its own, by its rate."""
+    small = _variant(problem, path, rate)
     return small, _vector(path, small, {k: v[:][None] for k, v in open_tensors(path).items()})
 
 

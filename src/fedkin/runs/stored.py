@@ -13,16 +13,18 @@ from fedkin.core.losses import LOSSES
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
+from fedkin.models import build
 from fedkin.runs.config import ModelConfig
 from fedkin.runs.display import Shown
 from fedkin.runs.groups import Records
 from fedkin.runs.inputs import Inputs
-from fedkin.runs.models import load_model
+from fedkin.runs.models import load_model, read_model
 from fedkin.runs.plugins import with_files
 from fedkin.runs.run import PersonalModels, last_score
 from fedkin.runs.user_code import make_model
 from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
+from fedkin.tensors import read_facts
 
 
 class StoredRun(Shown, Records):
@@ -78,15 +80,40 @@ class StoredRun(Shown, Records):
             config = validated(ModelConfig, self.settings["model"], f"{self.path}/config.toml")
             with_files(self.settings, f"{self.path}/config.toml")
             module = make_model(config.name, known.input_shape, known.outputs, 0, config.args)
-        dtype = getattr(torch, known.dtype)
-        count = 2 * len(known.clients)  # batch norm needs two
-        nothing = torch.zeros(1, dtype=known.input_type).expand(count, *known.input_shape)
-        kind = torch.long if known.num_classes is not None else dtype
-        shape = (known.outputs,) if known.num_classes is None and known.outputs > 1 else ()
-        targets = torch.zeros(1, dtype=kind).expand(count, *shape)
-        two_each = Examples(nothing, targets, torch.arange(0, count + 1, 2))
-        data = ClientData(two_each, two_each, known.num_classes, names=known.clients)
-        return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
+        return blank_problem(known, module)
+
+
+def blank_problem(known: Inputs, module: nn.Module) -> Problem:
+    """A model with clients that have names but no data."""
+    dtype = getattr(torch, known.dtype)
+    count = 2 * len(known.clients)  # batch norm needs two
+    nothing = torch.zeros(1, dtype=known.input_type).expand(count, *known.input_shape)
+    kind = torch.long if known.num_classes is not None else dtype
+    shape = (known.outputs,) if known.num_classes is None and known.outputs > 1 else ()
+    targets = torch.zeros(1, dtype=kind).expand(count, *shape)
+    two_each = Examples(nothing, targets, torch.arange(0, count + 1, 2))
+    data = ClientData(two_each, two_each, known.num_classes, names=known.clients)
+    return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
+
+
+class ModelFile:
+    """The model that a site of a served run has written for itself, with all it takes to use it."""
+
+    def __init__(self, path: Path) -> None:
+        facts = read_facts(path)
+        if not {"inputs", "model", "rate"} <= facts.keys():
+            raise FedkinError(f"{path} is not the model of a site: it does not describe its inputs")
+        self.path, self._facts = path, facts
+        self.inputs = Inputs.from_json(facts["inputs"], path)
+
+    @cached_property
+    def personal(self) -> PersonalModels:
+        """The one model, of the client at place 0."""
+        known = self.inputs
+        problem = blank_problem(
+            known, build(self._facts["model"], known.input_shape, known.outputs)
+        )
+        return PersonalModels(problem, {0: read_model(self.path, problem, self._facts["rate"])})
 
 
 class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):

@@ -20,6 +20,7 @@ from fedkin.engines.flower.store import RequestPosition, SiteMemory, Store
 from fedkin.engines.wire import Message, Site
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
+from fedkin.runs.inputs import Inputs
 from fedkin.runs.models import named
 from fedkin.runs.plugins import refuse_files
 from fedkin.runs.validation import validated
@@ -181,6 +182,7 @@ class SiteWorker:
             "rate": str(variant.rate),
             "classes": json.dumps(data.class_names),
             "preparation": json.dumps(data.preparation.facts()),
+            "inputs": Inputs.of(work.problem).to_json(),
         }
         temporary = self.model_path.with_name(f".{MODEL_FILE}")
         layout = work.problem.variant(variant).complete
