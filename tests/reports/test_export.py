@@ -141,7 +141,7 @@ def test_onnx_takes_raw_values_and_gives_names_and_probabilities(
         values = raw[column["name"]]
         if column["kind"] == "category":
             places = {value: float(i) for i, value in enumerate(column["values"])}
-            values = values.map(lambda v, p=places: p.get(v, -1.0) if isinstance(v, str) else np.nan)
+            values = values.map(places).where(values.notna(), np.nan)
         columns.append(values.to_numpy(np.float64))
     inputs = np.stack(columns, 1)
     label, shares = ReferenceEvaluator(str(path)).run(None, {"inputs": inputs})

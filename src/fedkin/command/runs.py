@@ -26,8 +26,8 @@ from fedkin.command.screen import (
 from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
-from fedkin.engines import need_ray
 from fedkin.data.describe import describe_columns, target_words
+from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
