@@ -93,9 +93,7 @@ def _pt2(module: nn.Module, inputs: Inputs, path: Path) -> None:
     module = OutputsOnly(module)
     if inputs.num_classes is None and inputs.preparation.target is not None:
         module = OwnUnits(module, inputs)
-    program = torch.export.export(
-        module.eval(), (_example(inputs),), dynamic_shapes=({0: batch},)
-    )
+    program = torch.export.export(module.eval(), (_example(inputs),), dynamic_shapes=({0: batch},))
     torch.export.save(program, path, extra_files={INPUTS: inputs.to_json()})
 
 

@@ -139,11 +139,6 @@ class RunConfig(BaseModel):
     model: ModelConfig = ModelConfig()
     faults: FaultConfig = FaultConfig()
 
-    @field_validator("metric", mode="before")
-    @classmethod
-    def _several(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
-
     @field_validator("memory")
     @classmethod
     def _memory_size(cls, text: str | None) -> str | None:
@@ -220,6 +215,8 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         plain[key] = value
     if "method" not in plain:
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
+    if isinstance(plain.get("metric"), str):  # several, as on a command line
+        plain["metric"] = [part.strip() for part in plain["metric"].split(",")]
     plain = with_files(plain, where)
     options, method = plain.get("options"), plain["method"]
     if isinstance(method, str):
