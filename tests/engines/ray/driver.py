@@ -46,7 +46,7 @@ def long_run(address: str, folder: str, rounds: str, resume: bool = False) -> di
         "strategy": "native:3:1x1", "folder": Path(folder), "resume": resume,
         "ray_address": address, "shards": 2, "ray_timeout": 300.0,
     }  # fmt: skip
-    method = get_method("scaffold")(lr=0.02, local_steps=4)
+    method = get_method("scaffold")(lr=0.002, local_steps=300)
     run = train(problem("mlp:8", torch.float64), method, engine="ray", **options)
     assert run.trainer.cluster is not None
     run.trainer.cluster.close()
