@@ -11,6 +11,7 @@ from collections.abc import Callable
 from bench.counts import counts
 from bench.flower import flower
 from bench.lockstep import lockstep
+from bench.models import models
 from bench.perm import perm
 from bench.ray import ray
 from bench.state import state
@@ -62,6 +63,7 @@ def main() -> None:
         "rounds": rounds,
         "scale": scale,
         "methods": per_method,
+        "models": models,
         "lockstep": lockstep,
         "state": state,
         "perm": perm,

@@ -49,12 +49,12 @@ print(f"client 3: {int((predicted == y).sum())} of {len(y)} held-out digits are 
 # What cannot be trained or repeated is refused, with the reason.
 
 
-class Forgetful(nn.Linear):
+class TwoAnswers(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.flatten(1)), x
 
 
 try:
-    fedkin.Problem(Forgetful(64, 10), data)
+    fedkin.Problem(TwoAnswers(64, 10), data)
 except fedkin.FedkinError as error:
     print(f"refused: {error}")

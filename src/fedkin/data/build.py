@@ -74,11 +74,12 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         x, columns, more = x(np.concatenate([train[i] for i in seen]))
         notes += more
     test_x, test_y = pool.test if pool.test is not None else (x, pool.y)
+    whole = _stay_whole(x, config)
     sets = [
-        _gather(x, pool.y, train),
-        _gather(x, pool.y, validation),
-        _gather(test_x, test_y, test),
-        _gather(test_x, test_y, [np.arange(len(test_y))] if pool.test is not None else []),
+        _gather(x, pool.y, train, whole),
+        _gather(x, pool.y, validation, whole),
+        _gather(test_x, test_y, test, whole),
+        _gather(test_x, test_y, [np.arange(len(test_y))] if pool.test is not None else [], whole),
     ]
     groups = _shift(sets[:3], [train, validation, test], pool.num_classes, config, seed, groups)
     preparation = Preparation(columns, x.dtype == np.uint8, unit_norm=config.unit_norm)
@@ -253,9 +254,17 @@ def _capped(
     return [rows[take(labels[rows], cap, rng)] for rows in parts]
 
 
-def _gather(x: Array, y: Array, parts: list[Rows]) -> tuple[Array, Array]:
-    """The rows of all clients one after the other, as float32 (pixels in [0, 1])."""
+def _stay_whole(x: Array, config: DataConfig) -> bool:
+    """Whether inputs stay whole numbers, as embeddings take them: neither pixels nor scaled."""
+    changed = config.standardise or config.unit_norm or (config.rotation_groups or 1) > 1
+    return x.dtype in (np.int32, np.int64) and not changed
+
+
+def _gather(x: Array, y: Array, parts: list[Rows], whole: bool) -> tuple[Array, Array]:
+    """The rows of all clients one after the other, as float32 (pixels in [0, 1]) or int64."""
     rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    if whole:
+        return x[rows].astype(np.int64), y[rows]
     values = x[rows].astype(np.float32)
     if x.dtype == np.uint8:
         values /= 255
