@@ -13,6 +13,7 @@ from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.models import models
 from bench.perm import perm
+from bench.rates import rates, windows
 from bench.ray import ray
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
@@ -67,6 +68,8 @@ def main() -> None:
         "lockstep": lockstep,
         "state": state,
         "perm": perm,
+        "rates": rates,
+        "windows": windows,
         "flower": flower,
         "ray": ray,
         "counts": counts,

@@ -2,69 +2,108 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bench.timing import Row
 from fedkin.core.problem import Problem
 from fedkin.data import DataConfig, load
-from fedkin.methods import Submodel, SubmodelAlone, SubmodelDitto, SubmodelLocal
+from fedkin.methods import LocalWork, Submodel, SubmodelAlone, SubmodelDitto, SubmodelLocal
 from fedkin.models import build
+from fedkin.runs.evaluation import score, score_pooled
+from fedkin.runs.run import Run
 from fedkin.runs.training import train
 
 RATES = (1.0, 0.5, 0.25, 0.125)
-SEEDS = range(2)
-MIXED = {"num_clients": 20, "partition": "dirichlet"}
-FEW = {"train_per_client": 250, "test_per_client": 100}
-# a data set's config, the model, and how long it is trained; the rest is as by default
-SETTINGS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
-    "rotated-digits": ({}, "mlp:64", {"rounds": 100}),
-    "mnist": (MIXED | FEW, "mlp:200,200", {"rounds": 100}),
-    "mnist, 2 classes": (
-        MIXED | FEW | {"name": "mnist", "partition": "classes"}, "mlp:200,200", {"rounds": 100},
+SEEDS = range(3)
+IMAGES = {"num_clients": 20, "train_per_client": 250, "test_per_client": 100}
+# a data set's config, the model, rounds, and lr; the rest is as by default
+Setting = tuple[dict[str, Any], str, int, float]
+SETTINGS: dict[str, Setting] = {
+    "rotated-digits": ({"name": "rotated-digits"}, "mlp:64", 100, 0.1),
+    "mnist": ({"name": "mnist", **IMAGES}, "mlp:200,200", 100, 0.1),
+    "mnist lr .01": ({"name": "mnist", **IMAGES}, "mlp:200,200", 100, 0.01),
+    "mnist 2 classes": (
+        {"name": "mnist", "partition": "classes", **IMAGES}, "mlp:200,200", 100, 0.1
     ),
-    "cifar10": (MIXED | FEW, "cnn:16,32,64", {"rounds": 60, "lr": 0.05}),
+    "cifar10": ({"name": "cifar10", **IMAGES}, "cnn:16,32,64", 100, 0.05),
 }  # fmt: skip
-METHODS = {"fedavg": Submodel, "fedavg-local": SubmodelLocal, "ditto": SubmodelDitto}
-KINDS = ("static", "rolling", "shuffled", "random")
+LINES: dict[str, LocalWork] = {
+    "local": SubmodelAlone(rates=RATES),
+    "fedavg": Submodel(rates=RATES),
+    "not tuned": Submodel(rates=RATES, tune_steps=0),
+    "no scaler": Submodel(rates=RATES, scaler=False),
+    "rolling": Submodel(rates=RATES, kind="rolling"),
+    "per layer": Submodel(rates=RATES, kind="rolling", windows="per-layer"),
+    "shuffled": Submodel(rates=RATES, kind="shuffled"),
+    "random": Submodel(rates=RATES, kind="random"),
+    "fedavg-local": SubmodelLocal(rates=RATES),
+    "ditto": SubmodelDitto(rates=RATES),
+}
 
 
 def rates() -> list[Row]:
-    """Accuracy at rates 1, 1/2, 1/4, 1/8, and what it is above the same size alone."""
+    """Accuracy by rate, and how far the worst rate lies above the same size alone."""
+    return [row for data in SETTINGS for row in of_data(data, tuple(LINES))]
+
+
+def of_data(data: str, lines: tuple[str, ...]) -> list[Row]:
+    """Some of the lines on one data set; differences are of the same clients, over seeds."""
+    found = {line: _by_rate(data, LINES[line]) for line in ("local", *lines)}
     rows = []
-    for data in SETTINGS:
-        alone = _by_rate(data, SubmodelAlone, {})
-        rows.append({"data": data, "method": "local", "kind": "", **_cells(alone), "worst": 0.0})
-        for method, cls in METHODS.items():
-            for kind in KINDS:
-                found = _by_rate(data, cls, {"kind": kind})
-                rows.append({
-                    "data": data, "method": method, "kind": kind, **_cells(found),
-                    "worst": float((found - alone).min()),
-                })  # fmt: skip
-                print(rows[-1], flush=True)
+    for line, values in found.items():
+        gain = values - found["local"]
+        error = gain.std(0) / len(gain) ** 0.5
+        worst = int(gain.mean(0).argmin())
+        cells = {f"rate {r:g}": float(v) for r, v in zip(RATES, values.mean(0), strict=True)}
+        rows.append({
+            "data": data, "what": line, **cells, "worst gain": float(gain.mean(0)[worst]),
+            "+-": float(error[worst]),
+        })  # fmt: skip
     return rows
 
 
-def _by_rate(data: str, cls: Any, options: dict[str, Any]) -> torch.Tensor:
-    """The mean accuracy of each rate's personal models, in per cent, over seeds."""
-    config, model, work = SETTINGS[data]
-    name = config.get("name", data)
-    work = dict(work)
-    rounds = work.pop("rounds")
+def _by_rate(data: str, method: LocalWork) -> Tensor:
+    """Mean accuracy of each rate's personal models in per cent: [seeds, rates]."""
     found = []
     for seed in SEEDS:
-        clients = load(DataConfig(**{"name": name, **config}), seed=seed)
-        problem = Problem(build(model, clients.input_shape, clients.num_classes or 1), clients)
-        method = cls(rates=RATES, **work, **options)
-        run = train(problem, method, rounds=rounds, eval_every=rounds, seed=seed, baseline=False)
+        run = _trained(SETTINGS[data], method, seed)
         contender = run.trainer.contenders["method"]
-        dealt = contender.method.results(contender.state)["rates"][:, 0]
-        accuracy = torch.tensor(run.clients["personal_accuracy"].tolist())
+        personal = contender.models(run.trainer.round)
+        accuracy = score(contender.fed, personal).accuracy
+        dealt = contender.state.rates
         found.append(torch.stack([accuracy[dealt == rate].mean() for rate in RATES]))
-    return 100 * torch.stack(found).mean(0)
+    return 100 * torch.stack(found)
 
 
-def _cells(values: torch.Tensor) -> dict[str, float]:
-    return {f"rate {rate:g}": float(v) for rate, v in zip(RATES, values, strict=True)}
+def _trained(setting: Setting, method: LocalWork, seed: int) -> Run:
+    config, model, rounds, lr = setting
+    clients = load(DataConfig(**config), seed=seed)
+    problem = Problem(build(model, clients.input_shape, clients.num_classes or 1), clients)
+    now = replace(method, lr=lr)
+    return train(problem, now, rounds=rounds, eval_every=rounds, seed=seed, baseline=False)
+
+
+SMALL = ({"name": "digits", "num_clients": 20}, "mlp:64,64", 200, 0.1)
+
+
+def windows() -> list[Row]:
+    """Where all clients have rate 1/8: what is never trained, and what the global model learns."""
+    rows = []
+    lines = [(k, w) for k in ("rolling", "shuffled") for w in ("shared", "per-layer")]
+    for kind, where in [("static", "shared"), *lines, ("random", "shared")]:
+        method = Submodel(rates=(1 / 8,), kind=kind, windows=where)  # type: ignore[arg-type]
+        never, accuracy, personal = [], [], []
+        for seed in SEEDS:
+            run = _trained(SMALL, method, seed)
+            never.append(100 * run.metrics["untrained"].iloc[-1])
+            x = run.trainer.contenders["method"].state.x
+            accuracy.append(100 * score_pooled(run.problem, x).accuracy)
+            personal.append(100 * run.accuracy)
+        means = (sum(values) / len(values) for values in (never, accuracy, personal))
+        titles = ("never trained %", "global %", "personal %")
+        rows.append({"kind": kind, "windows": where, **dict(zip(titles, means, strict=True))})
+    return rows

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedkin.core.faults import Faults
+from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
 from fedkin.data.clients import ClientData, Examples
@@ -92,7 +93,10 @@ def one_unit_step(a, c, x, y, lr):
 def test_fill_and_holders_by_hand_on_six_parameters(aggregation):
     # client 0 holds both units, client 1 the second one only: in round 2 the window starts there
     fed = six_parameter_federation(device=["1", "1/2"])
-    method = Submodel(lr=0.01, local_steps=1, capacity="device", aggregation=aggregation)
+    method = Submodel(
+        lr=0.01, local_steps=1, capacity="device", aggregation=aggregation, kind="rolling",
+        scaler=False,
+    )  # fmt: skip
     s = method.init(fed)
     fed.begin_round(2)
     method.round(fed, s)
@@ -114,7 +118,9 @@ def test_fill_and_holders_by_hand_on_six_parameters(aggregation):
 @pytest.mark.parametrize("aggregation", ["fill", "holders"])
 def test_random_channels_by_hand_on_six_parameters(aggregation):
     fed = six_parameter_federation()
-    method = Submodel(lr=0.01, local_steps=1, rates=(0.5,), kind="random", aggregation=aggregation)
+    method = Submodel(
+        lr=0.01, local_steps=1, rates=(0.5,), kind="random", aggregation=aggregation, scaler=False
+    )
     s = method.init(fed)
     fed.begin_round(1)
     unit = [int(row[0]) // 2 for row in method.part(fed, 0.5, 0, torch.arange(2))]
@@ -206,6 +212,59 @@ def test_the_scaler_makes_up_for_the_channels_that_are_really_missing():
     problem = small_problem("mlp:4")
     scale = problem.variant(Variant(1 / 16, scaler=True)).scale
     assert scale.unique().tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("model", ["mlp:8,16", "cnn:8,8,16"])
+def test_a_part_of_a_model_of_equal_channels_answers_like_the_whole(model):
+    shape = (3, 12, 12)
+    data = blobs(clients=2, dimension=432, shape=shape)
+    problem = Problem(build(model, shape, 3), data, dtype=torch.float64)
+    widths, whole = problem.widths, torch.empty_like(problem.initial)
+    for slot in problem.layout.slots:
+        values = slot.view(problem.initial)[0]
+        for place, axis in enumerate(widths.axes.get(slot.name, ())):
+            if axis.group is not None:  # every channel as the first
+                copies = [1] * values.dim()
+                copies[place] = values.shape[place] // axis.repeat
+                values = values.narrow(place, 0, axis.repeat).repeat(copies)
+        slot.view(whole)[0] = values + 0.01
+    x = data.train.x[None, :9].double()
+    expected = problem.kernel().outputs(whole, x)
+    (asked,) = parts(Submodel(rates=(0.25,), tune_steps=0).personal(
+        federation(problem), State(x=whole[0], rates=torch.full((2,), 0.25).double())
+    ))  # fmt: skip
+    answers = problem.variant(Variant(0.25)).kernel().outputs(asked.shared["x"], x)
+    torch.testing.assert_close(answers, expected)
+
+
+def test_weights_that_make_up_for_cut_channels_by_hand_on_six_parameters():
+    # one unit of two: its weight in the last layer counts twice while the client trains
+    fed = six_parameter_federation()
+    method = Submodel(lr=0.01, local_steps=1, rates=(0.5,), kind="static")
+    before = method.init(fed).x
+    after = run(method, fed, 1).x
+    new = [one_unit_step(before[:2], 2 * before[4], X[i].double(), Y[i].double(), 0.01)
+           for i in (0, 1)]  # fmt: skip
+    torch.testing.assert_close(after[:2], (new[0][0] + new[1][0]) / 2)
+    torch.testing.assert_close(after[4], (new[0][1] + new[1][1]) / 2 / 2)
+    assert torch.equal(after[[2, 3, 5]], before[[2, 3, 5]])
+
+
+def test_where_a_norm_follows_weights_are_not_enlarged():
+    problem = Problem(build("resnet18:8", (3, 8, 8), 3), blobs(2, dimension=192, shape=(3, 8, 8)))
+    factors = problem.missing_inputs(0.25)
+    last = problem.variant(Variant(0.25)).layout.slots[-2]
+    assert factors[last.start : last.start + last.size].unique().tolist() == [4]
+    assert factors[: last.start].unique().tolist() == [1]
+
+
+def test_smaller_models_start_with_weights_as_large_as_their_inputs_ask_for():
+    # a linear layer of n inputs starts within 1/sqrt(n): 8 of 200 inputs as for 8
+    problem = Problem(build("mlp:200,200", (5,), 3), blobs())
+    small = problem.variant(Variant(0.04))
+    second = small.layout.split(small.initial)["3.weight"]
+    assert second.shape == (1, 8, 8)
+    assert 0.7 / 8**0.5 < second.abs().max() <= 1 / 8**0.5
 
 
 class Normed(torch.nn.Module):

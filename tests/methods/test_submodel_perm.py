@@ -48,7 +48,7 @@ def test_with_whole_models_the_single_loop_is_perms():
 def test_in_the_single_loop_w_moves_along_the_mean_over_those_who_hold_an_entry():
     problem = small_problem(dtype=torch.float64)
     fed = federation(problem)
-    method = SubmodelPerm(rates=RATES, kind="static", warm_up=0, gamma=0.3)
+    method = SubmodelPerm(rates=RATES, kind="static", warm_up=0, gamma=0.3, scaler=False)
     start = problem.initial[0]
     state = run(method, fed, 1)
     total, held = torch.zeros_like(start), torch.zeros_like(start)
@@ -66,8 +66,9 @@ def test_weights_minimise_distance_and_cost_over_clients_that_can_carry_the_mode
     problem = small_problem(dtype=torch.float64)
     fed = federation(problem)
     method = SubmodelPermTwoStage(
-        rates=RATES, kind="random", warm_up=1, lam=0.5, capacity_rel=0.7, compare=compare
-    )
+        rates=RATES, kind="random", warm_up=1, lam=0.5, capacity_rel=0.7, compare=compare,
+        scaler=False,
+    )  # fmt: skip
     state = run(method, fed, 2)
     rates, sizes = state.rates.tolist(), []
     g = torch.zeros(6, problem.size, dtype=torch.float64)

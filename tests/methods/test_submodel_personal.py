@@ -21,12 +21,12 @@ from tests.methods.test_submodel import RATES, small_problem
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_personal_model_answers_as_it_did_in_training_with_the_scaler(kind):
     problem = small_problem()
-    method = Submodel(rates=(0.5,), kind=kind, scaler=True, lr=0.1)
+    method = Submodel(rates=(0.5,), kind=kind, scaler=True, lr=0.1, tune_steps=0)
     fed = federation(problem)
     state = run(method, fed, 3)
     (asked,) = parts(method.personal(fed, state))
     at = asked.at[:1]
-    own = asked.shared.get("model", asked.each.get("model", [None])[0])
+    own = asked.shared.get("x", asked.each.get("x", [None])[0])
     x = problem.data.train.x[None, :5]
     index = method.part(fed, 0.5, 0, at)
     trained = problem.variant(Variant(0.5, scaler=True)).kernel()
@@ -56,7 +56,7 @@ def test_each_client_ends_with_a_personal_model_of_its_own_size(kind):
 
 def test_localized_sub_models_at_rate_one_are_localized_fedavg():
     a, b = federation(small_problem()), federation(small_problem())
-    cut, whole = SubmodelLocal(rates=(1.0,), lr=0.1), LocalizedFedAvg(lr=0.1)
+    cut, whole = SubmodelLocal(rates=(1.0,), lr=0.1, tune_steps=10), LocalizedFedAvg(lr=0.1)
     scores = [score(fed, m.personal(fed, run(m, fed, 3))) for m, fed in ((cut, a), (whole, b))]
     assert torch.equal(scores[0].loss, scores[1].loss)
 
@@ -88,7 +88,9 @@ def test_ditto_keeps_a_model_of_the_clients_own_size_near_its_part_of_x(kind, ca
 def test_own_steps_are_pulled_to_the_part_of_x_that_the_client_keeps():
     problem = small_problem(dtype=torch.float64, batch_size=50, reshuffle=True)
     fed = federation(problem)
-    method = SubmodelDitto(rates=(0.5,), kind="rolling", lr=0.1, lam=0.7, local_steps=2)
+    method = SubmodelDitto(
+        rates=(0.5,), kind="rolling", lr=0.1, lam=0.7, local_steps=2, scaler=False
+    )
     state = method.init(fed)
     fed.begin_round(2)
     x = state.x[method.part(fed, 0.5, 0, torch.arange(6))]

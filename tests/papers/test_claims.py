@@ -117,3 +117,16 @@ def test_measures_of_one_line_can_be_compared():
     numbers = {("p", "a", "x"): {0: 2.0, 1: 2.1}, ("p", "a", "y"): {0: 1.0, 1: 1.1}}
     claim = Claim("", (Part(Term("p", "a", "x"), Term("p", "a", "y"), 0.0),))
     assert judge(claim, numbers).verdict is Verdict.HOLDS
+
+
+def test_an_order_of_lines_near_chance_tells_nothing():
+    learnt = (Part(Term("p", "a", "m"), Term("p", "a", "chance"), low=5.0),)
+    order = Part(Term("p", "a", "m"), Term("p", "b", "m"), low=0.0)
+    claim = Claim("a over b", (order,), "", learnt)
+    guessing = {("p", "a", "chance"): dict.fromkeys(range(3), 10.0)}
+    near = values(a=[14.0, 14.5, 15.0], b=[11.0, 11.6, 11.9])
+    found = judge(claim, near | guessing)
+    assert found.verdict is Verdict.OPEN
+    assert [part.verdict for part in found.parts] == [Verdict.HOLDS, Verdict.FAILS]
+    far = values(a=[34.0, 34.5, 35.0], b=[31.0, 31.6, 31.9])
+    assert judge(claim, far | guessing).verdict is Verdict.HOLDS

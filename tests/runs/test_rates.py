@@ -8,8 +8,11 @@ from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, Scaffold, Submodel
 from fedkin.models import build
+from fedkin.runs.alone import common_alone, gains, last_clients, task
 from fedkin.runs.config import make_config
 from fedkin.runs.folder import read_table
+from fedkin.runs.groups import Group, find_runs
+from fedkin.runs.measures import ACCURACY
 from fedkin.runs.options import parse
 from fedkin.runs.training import train
 from fedkin.toml import read_toml
@@ -164,3 +167,25 @@ def test_a_run_says_which_weights_were_never_trained(tmp_path, fedkin):
         "1.weight": 48 * 64, "1.bias": 48, "3.weight": 48 * 10, "3.bias": 0
     }  # fmt: skip
     assert "% of the global model's weights were never trained" in said.out + said.err
+
+
+def test_comparisons_hold_small_models_to_small_models_alone(tmp_path, fedkin):
+    words = [word for word in DIGITS if word not in ("--no-baseline", "-q")]
+    out = tmp_path / "both"
+    fedkin("compare", "local", "fedavg", *words, "--rates", "1,1/4", "--out", out)
+    groups = {g.method: g for g in (Group(r.method, (r,)) for r in find_runs([out]))}
+    measure = ACCURACY
+    whole = tmp_path / "whole"
+    fedkin("run", "fedavg", *words, "--out", whole)
+    groups["fedavg"] = Group("fedavg", tuple(find_runs([whole])))
+    assert groups.keys() == {"submodel-alone", "submodel", "fedavg"}
+    alone = common_alone(list(groups.values()), measure)
+    small = alone[task(groups["submodel"])]
+    assert small.runs[0].method == "submodel-alone"
+    assert alone[task(groups["fedavg"])].runs[0].method == "fedavg"
+    found = gains(groups["submodel"].runs[0], measure, small)["gain"]
+    own, other = (
+        last_clients(groups[m].runs[0])[f"personal_{measure}"]
+        for m in ("submodel", "submodel-alone")
+    )
+    assert found.tolist() == pytest.approx((measure.sign * (own - other)).tolist())

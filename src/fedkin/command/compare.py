@@ -28,7 +28,7 @@ from fedkin.reports.tables import numbers
 from fedkin.reports.tables import result_rows as statistics_rows
 from fedkin.reports.write import conclusions, findings
 from fedkin.runs import capacity
-from fedkin.runs.alone import common_alone, gains
+from fedkin.runs.alone import common_alone, gains, task
 from fedkin.runs.capacity import mean_levels
 from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_plan
 from fedkin.runs.folder import next_folder
@@ -182,7 +182,7 @@ def table_rows(
                 "worse": (g.gain < -g.noise).mean(),
             }
             for run in group.runs
-            if (g := gains(run, measures[0], alone.get(group.problem))) is not None
+            if (g := gains(run, measures[0], alone.get(task(group)))) is not None
         ]
         means = pd.DataFrame(found).drop(columns=["method", "metric"]).apply(pd.to_numeric).mean()
         shares = pd.DataFrame(own, columns=["better", "same", "worse"]).astype(float).mean()

@@ -114,6 +114,7 @@ class Problem:
         self.initial_home = spec.home.flatten(spec.module)[None].to(self.initial)
         self.settler = Settler(spec)
         self._variants: dict[Variant, Problem] = {}
+        self._missing: dict[float, Tensor] = {}
         for found in ("widths", "served", "stacks"):
             self.__dict__.pop(found, None)
 
@@ -147,6 +148,9 @@ class Problem:
                 )
             module = narrow(spec.module, self.widths, variant.rate)
             spec = spec.with_module(module, Layout.of(module), forms.statistics_of(module))
+            # initial weights are smaller the more inputs a layer has: as for so many
+            start = spec.layout.flatten(module) * self.missing_inputs(variant.rate).sqrt()
+            spec.layout.fill(module, start)
         if variant.own_classes:
             spec = replace(spec, loss=own_classes_loss(spec.loss, variant.own_classes))
             varied.train = with_own_classes(self.train, self.data.num_classes or 0)
@@ -155,6 +159,13 @@ class Problem:
             scale = self.widths.scaler(self.spec.module, variant.rate)
             varied.scale = scale[None].to(varied.initial)
         return varied
+
+    def missing_inputs(self, rate: float) -> Tensor:
+        """By what weights on the inputs that a smaller model has left make up for the others."""
+        if rate not in self._missing:
+            factors = self.widths.missing_inputs(self.spec.module, rate)
+            self._missing[rate] = factors.to(self.device, self.dtype)
+        return self._missing[rate]
 
     @cached_property
     def widths(self) -> Widths:

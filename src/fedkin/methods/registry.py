@@ -88,6 +88,16 @@ def from_package(point: EntryPoint, what: str) -> Any:
         ) from None
 
 
+def has_sizes(name: str) -> bool:
+    """Whether clients of this method have models of different sizes."""
+    return name in _SIZED.values()
+
+
+def goes_alone(name: str) -> bool:
+    """Whether this is local-only training, with models of one size or of several."""
+    return name in ("local", _SIZED.get("local"))
+
+
 def with_rates(name: str) -> str:
     """The form of a method in which clients' models differ in size; itself, if it is one."""
     if "rates" in {f.name for f in fields(get_method(name))}:

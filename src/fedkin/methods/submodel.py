@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -55,13 +55,18 @@ class Submodel(FedAvg):
     Windows are at one position in all layers, or ("per-layer") at one of each layer's own.
 
     Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
-    column of the client table that `capacity` names. `scaler` multiplies what layers give to
-    hidden channels by C/ceil(r_i*C), before any norm, in training. `own_classes` leaves a
+    column of the client table that `capacity` names. With `scaler` "weights" a client's part of x
+    has its weights on hidden channels multiplied by C/ceil(r_i*C), so that those that are left
+    make up for the others (not where a norm follows), and what it changes is divided by that.
+    As HeteroFL has it (true), what layers give to hidden channels is multiplied by that, before
+    any norm; steps then grow by its square, too. `own_classes` leaves a
     client's absent classes out of its loss, or ("zeroed") puts their outputs to zero; a class's
     row of the last layer is then held by the clients that have the class, which they tell the
     server. A client's personal model has its own size, of redrawn rates the first: its part of x
-    in the first round's choice of channels, with the scaler's factors worked into its
-    parameters. Lost clients are left out of the means; entries that nobody sent stay.
+    in the first round's choice of channels, with the scaler's factors worked into its parameters,
+    after `tune_steps` steps of size `tune_lr` (default: lr) on its own training data. So what it
+    keeps is what it trains where channels are static. Lost clients are left out of the means;
+    entries that nobody sent stay.
     """
 
     refuses: ClassVar[Mapping[str, str]] = {
@@ -70,17 +75,22 @@ class Submodel(FedAvg):
 
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
     capacity: Capacity = "uniform"
-    kind: Annotated[Kind, Doc("which channels a smaller model has")] = "rolling"
+    kind: Annotated[Kind, Doc("which channels a smaller model has")] = "static"
     windows: Annotated[
         Windows, Doc("rolling and shuffled windows: one position in all layers, or each its own")
     ] = "shared"
     aggregation: Annotated[Aggregation, Doc("who counts for an entry: holders, or all")] = "holders"
-    scaler: Annotated[bool, Doc("multiply hidden activations by 1/rate in training")] = False
+    scaler: Annotated[
+        bool | Literal["weights"],
+        Doc("make up for cut channels: weights on those left, or (true) all outputs, times 1/rate"),
+    ] = "weights"
     own_classes: Annotated[
         OwnClasses, Doc("leave a client's absent classes out of its loss; zeroed: outputs to zero")
     ] = False
     output: Output = "last"
-    tune_steps: Annotated[CountOrZero, Doc("steps by which a client fine-tunes what it keeps")] = 0
+    tune_steps: Annotated[CountOrZero, Doc("steps by which a client fine-tunes what it keeps")] = (
+        100
+    )
     tune_lr: Annotated[Positive | None, Doc("size of a step of fine-tuning (none: lr)")] = None
 
     def __post_init__(self) -> None:
@@ -98,7 +108,7 @@ class Submodel(FedAvg):
 
     def remarks(self, fed: Federation) -> tuple[str, ...]:
         widths, module = fed.problem.widths, fed.problem.spec.module
-        normed = widths.normed(module) if self.scaler else ()
+        normed = widths.normed(module) if self.scaler is True else ()
         if not normed:
             return ()
         which = "every hidden layer" if len(normed) == len(widths.names) else ", ".join(normed)
@@ -134,18 +144,24 @@ class Submodel(FedAvg):
         **hyper: Any,
     ) -> Change:  # fmt: skip
         """The clients `at`, all of one size, train their part of x."""
-        index = self.part(fed, rate, fed.round - 1, at)
-        variant, weights = Variant(rate, self.scaler, self.own_classes), self.weights(fed)
-        hyper = {**hyper, "lr": self.lr, **self.work}
+        index, more = self.part(fed, rate, fed.round - 1, at), self.enlarged(fed, rate)
+        weights, hyper = self.weights(fed), {**hyper, "lr": self.lr, **self.work}
+        variant = Variant(rate, self.scaler is True, self.own_classes)
         if self.own_classes:
             step = sgd_and_classes
         if len(index) > 1:
-            r = fed.map(step, at, each={"x": s.x[index]}, variant=variant, **hyper)
+            r = fed.map(step, at, each={"x": s.x[index] * more}, variant=variant, **hyper)
             w = r.arrived.to(s.x) * (1 if weights is None else weights[at].to(s.x))
-            return scattered(s.x, index, r["dx"], w, self.held(fed, index, r))
-        shared = {"x": s.x[index[0]]}
+            return scattered(s.x, index, r["dx"] / more, w, self.held(fed, index, r))
+        shared = {"x": s.x[index[0]] * more}
         mean = fed.mean(step, at, shared=shared, weights=weights, variant=variant, **hyper)
-        return placed(s.x, index[0], mean["dx"], mean.weight, self.held(fed, index, mean)[0])
+        share = self.held(fed, index, mean)[0]
+        return placed(s.x, index[0], mean["dx"] / more, mean.weight, share)
+
+    def enlarged(self, fed: Federation, rate: float) -> Tensor:
+        """By what a client's part of x is multiplied before it is given to it: [k]."""
+        factors = fed.problem.missing_inputs(rate)
+        return factors if self.scaler == "weights" else torch.ones_like(factors)
 
     def held(self, fed: Federation, index: Tensor, reply: Mapping[str, Tensor]) -> Tensor:
         """Which of its entries a client holds (or what share of clients does): all, but of the
@@ -178,8 +194,8 @@ class Submodel(FedAvg):
 
     def kept(self, fed: Federation, x: Tensor, rate: float, at: Tensor) -> Tensor:
         """The parts of x that clients keep, computing as in training: a row for each or for all."""
-        rows: Tensor = x[self.part(fed, rate, 0, at)]
-        scale = fed.problem.variant(Variant(rate, self.scaler)).scale
+        rows: Tensor = x[self.part(fed, rate, 0, at)] * self.enlarged(fed, rate)
+        scale = fed.problem.variant(Variant(rate, self.scaler is True)).scale
         return rows if scale is None else rows * scale
 
     def at_home(self, fed: Federation, s: State, step: Step, name: str, **hyper: Any) -> Requests:
@@ -196,11 +212,10 @@ class Submodel(FedAvg):
 class SubmodelLocal(Submodel):
     """Localized FedAvg with sub-models: every client fine-tunes its own part of x.
 
-    The copy after `tune_steps` steps of size `tune_lr` (default: lr) on the client's training
-    data is its personal model, of its own size.
+    The same as "submodel", under the name that goes with fedavg-local: the copy after
+    `tune_steps` steps of size `tune_lr` (default: lr) on the client's training data is its
+    personal model, of its own size.
     """
-
-    tune_steps: Annotated[CountOrZero, Doc("steps of fine-tuning")] = 10
 
 
 def one_or_each(name: str, rows: Tensor) -> dict[str, dict[str, Tensor]]:

@@ -54,7 +54,7 @@ class SubmodelDitto(Submodel):
 
     def trains_what_it_keeps(self, fed: Federation, rate: float, at: Tensor) -> bool:
         """Whether the model to train is, this round, a model just like the one to keep."""
-        altered = self.scaler or self.own_classes or self.capacity == "redrawn"
+        altered = self.scaler is True or self.own_classes or self.capacity == "redrawn"
         now, always = (self.part(fed, rate, turn, at) for turn in (fed.round - 1, 0))
         return not altered and torch.equal(now, always)
 

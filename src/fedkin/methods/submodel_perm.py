@@ -57,24 +57,29 @@ class SubmodelPermTwoStage(PermTwoStage, Submodel):
         if len(due) and self.compare == "own":
             return self.sketched(self.own_gradients(fed, s, due))
         smallest = float(s.rates.min())
-        x = s.x[fed.problem.widths.index(fed.problem.widths.first(smallest))[0].to(s.x.device)]
+        first = fed.problem.widths.index(fed.problem.widths.first(smallest))[0].to(s.x.device)
+        x = s.x[first] * self.enlarged(fed, smallest)
         size = () if self.sketch is None else (self.sketch,)
         return fed.map(
-            gradient_at, due, {"x": x}, variant=Variant(smallest, self.scaler),
+            gradient_at, due, {"x": x}, variant=Variant(smallest, self.scaler is True),
             batches=self.gradient_batches, sketch=size,
         )  # fmt: skip
 
     def own_gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
-        """Everybody's gradient at its part of w, in the places of w; zero elsewhere."""
+        """Everybody's gradient by its part of w, in the places of w; zero elsewhere.
+
+        As in training: divided by what the part is multiplied by before it is given.
+        """
         rows, arrived = s.x.new_zeros(len(due), len(s.x)), torch.zeros(len(due), dtype=torch.bool)
         for rate, at in levels(s.rates, due):
             index, place = self.part(fed, rate, 0, at), torch.isin(due, at)
+            more, variant = self.enlarged(fed, rate), Variant(rate, self.scaler is True)
             r = fed.map(
-                gradient_at, at, variant=Variant(rate, self.scaler), batches=self.gradient_batches,
-                **one_or_each("x", s.x[index]),
+                gradient_at, at, variant=variant, batches=self.gradient_batches,
+                **one_or_each("x", s.x[index] * more),
             )  # fmt: skip
             index = index.expand(len(at), -1)
-            rows[place] = rows[place].scatter(1, index, r["g"].expand(index.shape))
+            rows[place] = rows[place].scatter(1, index, (r["g"] / more).expand(index.shape))
             arrived[place] = r.arrived
         return Replies(due, arrived, {"g": rows})
 

@@ -141,6 +141,21 @@ class Widths:
             )
         return factors[self.index(self.first(rate))[0]]
 
+    def missing_inputs(self, module: nn.Module, rate: float) -> Tensor:
+        """C/ceil(rate*C) where a sub-model's entry weighs one of what is left of C inputs: [k].
+
+        1 elsewhere, and in layers whose outputs are normed: there any scale is undone.
+        """
+        kept = dict(zip(self.names, zip(self.sizes, self.kept(rate), strict=True), strict=True))
+        factors, normed = torch.ones(self.layout.size, dtype=torch.float64), self.normed(module)
+        for slot, owner, group in self._outputs(module):
+            inputs = next(iter(self.axes.get(slot.name, ())[1:]), Axis(None)).group
+            if isinstance(owner, (nn.Linear, *CONVOLUTIONS)) and inputs in kept:
+                whole, part = kept[inputs]
+                scale = 1.0 if group in normed else whole / part
+                factors[slot.start : slot.start + slot.size] = scale
+        return factors[self.index(self.first(rate))[0]]
+
     def normed(self, module: nn.Module) -> tuple[str, ...]:
         """The groups whose channels go through a norm, which undoes what a scaler does."""
         kinds = (*NORMS, nn.LayerNorm)

@@ -76,11 +76,14 @@ class Claim:
     """A sentence, its parts, and what is to be said where it does not hold here.
 
     `discussion` is kept here so that pages made anew still have it; a line is a paragraph.
+    `learnt` are parts without which the order of lines means nothing, such as that they are
+    above chance: unless they hold, nobody can tell.
     """
 
     text: str
     parts: tuple[Part, ...]
     discussion: str = ""
+    learnt: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,22 @@ class Judged:
 
 def judge(claim: Claim, values: Values) -> Judged | None:
     """The verdict on a claim; None where nothing it is about was run."""
-    numbers = [(part, part.differences(values)) for part in claim.parts]
-    known = [(part, found) for part, found in numbers if found is not None]
-    parts = tuple(
-        _judge_part(part, found, len(known), part.diverged(values)) for part, found in known
-    )
+    parts, learnt = (_judge_parts(each, values) for each in (claim.parts, claim.learnt))
     if not parts:
         return None
+    if any(part.verdict is not Verdict.HOLDS for part in learnt):
+        return Judged(claim, Verdict.OPEN, (*parts, *learnt))
     verdicts = {part.verdict for part in parts}
     if Verdict.FAILS in verdicts:
         return Judged(claim, Verdict.FAILS, parts)
     return Judged(claim, Verdict.OPEN if Verdict.OPEN in verdicts else Verdict.HOLDS, parts)
+
+
+def _judge_parts(parts: Iterable[Part], values: Values) -> tuple[JudgedPart, ...]:
+    """Those that were run."""
+    numbers = [(part, part.differences(values)) for part in parts]
+    known = [(part, found) for part, found in numbers if found is not None]
+    return tuple(_judge_part(p, found, len(known), p.diverged(values)) for p, found in known)
 
 
 def _judge_part(

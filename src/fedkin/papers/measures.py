@@ -141,6 +141,16 @@ RATE = mean_of("rate", "rate", "mean rate of the models sent", ".4f")
 BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f")
 
 
+def _guessing(run: Records) -> float | None:
+    """By the number of outputs of the global model, which its last parameter has."""
+    if not (run.path / GLOBAL).exists():
+        return None
+    return 100 / len(list(read_tensors(run.path / GLOBAL).values())[-1])
+
+
+CHANCE = Measure("chance", "accuracy by guessing, %", _guessing, ".0f")
+
+
 # the global model on all clients' data together ---------------------------------------------
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from fedkin.methods.registry import goes_alone
 from fedkin.reports.drawing import (
     BAD,
     GOOD,
@@ -23,7 +24,7 @@ from fedkin.reports.drawing import (
 )
 from fedkin.reports.statistics import Score, at_the_end, estimate, evaluations
 from fedkin.reports.words import amount, listed, points, seeds, shown
-from fedkin.runs.alone import Alone, common_alone, gains
+from fedkin.runs.alone import Alone, common_alone, gains, task
 from fedkin.runs.groups import Group
 from fedkin.runs.measures import ACCURACY
 
@@ -63,7 +64,7 @@ def score_curves(groups: Sequence[Group], score: Score) -> list[Drawing]:
 
 def _alone(groups: Sequence[Group], score: Score) -> pd.DataFrame | None:
     """Going alone, as the baseline of the first group that has it, unless it is a group itself."""
-    if any(group.method == "local" for group in groups):
+    if any(goes_alone(group.method) for group in groups):
         return None
     found = (course(group, score, "local") for group in groups)
     return next((rows for rows in found if len(rows)), None)
@@ -111,7 +112,7 @@ def gain_bars(groups: Sequence[Group], score: Score) -> list[Drawing]:
     """For every method: each client's gain over going alone, the worst off first."""
     alone, found = common_alone(groups, score), []
     for i, group in enumerate(groups):
-        own = alone.get(group.problem)
+        own = alone.get(task(group))
         parts = [
             gained.rename_axis("client").reset_index().assign(seed=run.seed)
             for run in group.runs

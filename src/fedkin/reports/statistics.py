@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from fedkin.errors import FedkinError
-from fedkin.runs.alone import Alone, common_alone, gains, same_clients
+from fedkin.runs.alone import Alone, common_alone, gains, same_clients, task
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import LOSS, Measure
 
@@ -132,7 +132,7 @@ def summarise(
     """One summary per group of repeats."""
     score = score or score_of(groups)
     alone = common_alone(groups, score)
-    return [_summary(group, score, target, alone.get(group.problem)) for group in groups]
+    return [_summary(group, score, target, alone.get(task(group))) for group in groups]
 
 
 def _summary(group: Group, score: Score, target: float | None, alone: Alone | None) -> Summary:

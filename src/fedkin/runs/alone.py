@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedkin.core.metrics import METRICS
+from fedkin.methods.registry import goes_alone, has_sizes
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import Measure
 from fedkin.runs.noise import noise, read_resamples
@@ -37,6 +38,14 @@ def same_clients(a: Records, b: Records) -> bool:
     return a.seed == b.seed and a.data is not None and a.data == b.data
 
 
+def task(group: Group) -> str:
+    """Equal for two groups that are held to the same models alone: of the same sizes."""
+    if not has_sizes(group.method):
+        return group.problem
+    options = group.runs[0].settings.get("options", {})
+    return f"{group.problem} {options.get('rates')} {options.get('capacity')}"
+
+
 def common_alone(groups: Sequence[Group], measure: Measure) -> dict[str, Alone]:
     """For each task the one setting of local-only training that all its methods are held to.
 
@@ -44,11 +53,11 @@ def common_alone(groups: Sequence[Group], measure: Measure) -> dict[str, Alone]:
     test data, which flatters going alone and nobody else.
     """
     found: dict[str, Alone] = {}
-    for problem in dict.fromkeys(group.problem for group in groups):
+    for problem in dict.fromkeys(task(group) for group in groups):
         tried: dict[str, tuple[Group, str]] = {}
         for group in groups:
-            kind = "personal" if group.method == "local" else "local"
-            if group.problem == problem and all(_knows(r, kind, measure) for r in group.runs):
+            kind = "personal" if goes_alone(group.method) else "local"
+            if task(group) == problem and all(_knows(r, kind, measure) for r in group.runs):
                 setting = _setting(group.runs[0])
                 if setting not in tried or kind == "personal":
                     tried[setting] = (group, kind)
@@ -73,7 +82,7 @@ def common_alone(groups: Sequence[Group], measure: Measure) -> dict[str, Alone]:
 
 def gains(run: Records, measure: Measure, alone: Alone | None) -> pd.DataFrame | None:
     """By client: how much better off it is than alone, the noise, its test examples."""
-    if alone is None or (run.method == "local" and alone.kind == "local"):
+    if alone is None or (goes_alone(run.method) and alone.kind == "local"):
         return None
     twin = alone.twin(run)
     if twin is None or (twin is run and alone.kind == "personal"):
