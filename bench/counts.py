@@ -43,7 +43,7 @@ def counts() -> list[Row]:
         best, mu = optimum(problem, lam), L2 / (3 * CLIENTS)
         by_w, by_beta = lam / CLIENTS, (smooth + lam) / CLIENTS
         variance_reduced = SAMPLES + sqrt(SAMPLES * by_w / mu)
-        theory = {
+        theory: dict[type[ACD] | type[ASVRCD], tuple[float, float]] = {
             ACD: (sqrt(by_w / mu), sqrt(by_beta / mu)),
             ASVRCD: (variance_reduced, variance_reduced * by_beta / by_w),
         }

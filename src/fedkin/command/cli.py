@@ -207,7 +207,7 @@ def _main(
 def main() -> None:
     """Run the command; a user's error ends with one sentence and exit code 2 (3: diverged)."""
     words = sys.argv[1:] or ["--help"]
-    warnings.showwarning = _show
+    warnings.showwarning = _show  # type: ignore[assignment]
     try:
         sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
     except UsageError as error:

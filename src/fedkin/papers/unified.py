@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from fedkin.papers.claims import Claim, Part, Term, above, below, between, times
@@ -300,8 +301,8 @@ def _with_and_without(text: str, measure: str, objectives: tuple[str, ...], bett
         if objective in objectives:
             first, second = (Term(panel.name, f"{ASCD}, w{word} rescaled", measure)
                              for word in ("", " not"))  # fmt: skip
-            bound = {"high": 0.0} if better < 0 else {"low": 0.0}
-            parts.append(Part(first, second, **bound))
+            down = better < 0
+            parts.append(Part(first, second, -inf if down else 0.0, 0.0 if down else inf))
     return Claim(text, tuple(parts))
 
 
@@ -326,7 +327,7 @@ def _weights(name: str) -> Panel:
     own = _settings("mt2", 4) | CONSTANTS | {"lam": 0.1}
     lines = tuple(_line(label, "ascd", **own, relax=weight) for label, weight in WEIGHTS.items())
     title = f"{IMAGES[name]}, 4 classes, 30 samples, MT2"
-    small = {} if name == "mnist" else None
+    small: dict[str, Any] | None = {} if name == "mnist" else None
     return Panel(f"weights-{name}", title, _images(name, 4, 30, 100), lines, small)
 
 

@@ -65,9 +65,11 @@ def hessian_product(
 def ahead(layer: Layer, u: Tensor, v: Tensor, kept: Any, dx: Tensor | None) -> Tensor | None:
     """dy, the change of a layer's output."""
     if isinstance(layer, Linear):
+        assert layer.weight is not None
         moved = Linear.forward(layer, u, kept)[0]
         return moved if dx is None else moved + torch.bmm(dx, layer.weight.view(v).transpose(1, 2))
     if isinstance(layer, Convolution):
+        assert layer.weight is not None
         inputs, kernels = kept
         filters, biases = layer.weight.view(u), None if layer.bias is None else layer.bias.view(u)
         rows = []
@@ -94,6 +96,7 @@ def back(
     """Writes the layer's part of the product; slope and dslope by its input."""
     own, dx, dy = kept
     if isinstance(layer, Linear):
+        assert layer.weight is not None
         target = layer.weight.view(product)
         torch.bmm(dslope.transpose(1, 2), own, out=target)
         if dx is not None:
@@ -119,13 +122,14 @@ def back(
 
 def _convolve(layer: Convolution, x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
     m = layer.module
-    return F.conv2d(x, kernel, bias, m.stride, m.padding, m.dilation, m.groups)  # type: ignore[arg-type]
+    return F.conv2d(x, kernel, bias, m.stride, m.padding, m.dilation, m.groups)
 
 
 def _back_convolution(
     layer: Convolution, u: Tensor, own: Any, dx: Tensor | None, slope: Tensor, dslope: Tensor,
     product: Tensor, first: bool,
 ) -> Slopes:  # fmt: skip
+    assert layer.weight is not None
     m, (inputs, kernels), rows = layer.module, own, list[tuple[Tensor, Tensor]]()
     target, filters = layer.weight.view(product), layer.weight.view(u)
 
