@@ -74,8 +74,8 @@ def _by_rate(data: str, method: LocalWork) -> Tensor:
         contender = run.trainer.contenders["method"]
         personal = contender.models(run.trainer.round)
         accuracy = score(contender.fed, personal).accuracy
-        dealt = contender.state.rates
-        found.append(torch.stack([accuracy[dealt == rate].mean() for rate in RATES]))
+        rates = contender.state.rates
+        found.append(torch.stack([accuracy[rates == rate].mean() for rate in RATES]))
     return 100 * torch.stack(found)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkin.data.split import deal_test, split, take
+from fedkin.data.split import assign_test, split, take
 
 
 def rng() -> np.random.Generator:
@@ -43,9 +43,9 @@ def test_take_of_more_than_there_is_takes_all() -> None:
 def test_official_test_samples_are_dealt_once_in_each_clients_class_shares() -> None:
     labels, test_labels = np.arange(6000) % 10, np.arange(1000) % 10
     train = [np.flatnonzero(labels < 2), np.flatnonzero(labels == 2), np.flatnonzero(labels > 2)]
-    dealt = deal_test(train, labels, test_labels, rng())
-    assert sorted(np.concatenate(dealt)) == list(range(1000))
-    for rows, test_rows in zip(train, dealt, strict=True):
+    shares = assign_test(train, labels, test_labels, rng())
+    assert sorted(np.concatenate(shares)) == list(range(1000))
+    for rows, test_rows in zip(train, shares, strict=True):
         ours = np.bincount(labels[rows], minlength=10) / len(rows)
         theirs = np.bincount(test_labels[test_rows], minlength=10) / len(test_rows)
         assert theirs == pytest.approx(ours, abs=0.01)
@@ -54,5 +54,5 @@ def test_official_test_samples_are_dealt_once_in_each_clients_class_shares() -> 
 def test_a_client_too_small_for_a_test_share_gets_one_sample_of_its_commonest_class() -> None:
     labels = np.array([0] * 100 + [1] * 100)
     train = [np.arange(0, 199), np.array([199])]
-    dealt = deal_test(train, labels, np.array([0, 1]), rng())
-    assert [rows.tolist() for rows in dealt] == [[0, 1], [1]]
+    shares = assign_test(train, labels, np.array([0, 1]), rng())
+    assert [rows.tolist() for rows in shares] == [[0, 1], [1]]

@@ -1,4 +1,4 @@
-"""The unified objectives written out once more, plainly, and optimised by L-BFGS."""
+"""The unified objectives written out once more in the simplest way, and optimised by L-BFGS."""
 
 from __future__ import annotations
 

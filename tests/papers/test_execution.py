@@ -162,12 +162,12 @@ WRITERS = panel(
     "writers",
     run=RUN | {"data": {"name": "npz", "path": "writers.npz", "partition": "column"}},
     fetch="the writers are needed: put writers.npz into --data-dir",
-    stand_in=StandIn({"name": "digits", "num_clients": 3}, "digits dealt at random"),
+    stand_in=StandIn({"name": "digits", "num_clients": 3}, "digits split at random"),
 )
 
 
 def test_missing_data_say_what_to_fetch_and_that_there_is_a_stand_in(tmp_path):
-    with pytest.raises(MissingDataError, match=r"put writers\.npz .* --stand-in .* digits dealt"):
+    with pytest.raises(MissingDataError, match=r"put writers\.npz .* --stand-in .* digits split"):
         plan("paper", item(WRITERS), "small", tmp_path)
     without = replace(WRITERS, stand_in=None)
     with pytest.raises(MissingDataError, match=r"--data-dir$"):

@@ -1,4 +1,4 @@
-"""From a pool of samples to clients: deal, split, shift, scale."""
+"""From a pool of samples to clients: divide, split, shift, scale."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedkin.data import partition as deal
+from fedkin.data import partition
 from fedkin.data.clients import ClientData, Examples, Truth
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
 from fedkin.data.preparation import Preparation, learn_target
 from fedkin.data.shift import permute_labels, rotate, shift_groups
-from fedkin.data.split import deal_test, hold_out, take
+from fedkin.data.split import assign_test, hold_out, take
 from fedkin.errors import FedkinError
 
 PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN = range(1, 7)  # 0 is the generators' own stream
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
-    """Random numbers of their own for each purpose: a new test split deals the same clients."""
+    """Random numbers of their own for each purpose: a new test split keeps the partition."""
     if seed < 0:
         raise FedkinError(f"seed is {seed}; choose 0 or more")
     return np.random.default_rng([seed, purpose])
@@ -30,7 +30,7 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
 def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     """Clients with training, validation and test examples, the same for the same seed.
 
-    With an official test set (and `official_test`) the partition deals the training
+    With an official test set (and `official_test`) the partition divides the training
     samples, and each client's test samples come from the official ones in the same class
     shares, so that a personal model is judged on its own client's distribution;
     `global_test` keeps the whole (neither turned nor relabelled). Otherwise each client's
@@ -177,19 +177,19 @@ def _partition(
     n, rng, least = config.num_clients or 20, stream(seed, PARTITION), config.min_per_client
     match scheme:
         case "iid":
-            parts = deal.iid(pool.y, n, rng)
+            parts = partition.iid(pool.y, n, rng)
         case "dirichlet":
-            parts = deal.dirichlet(pool.y, n, config.alpha, rng, least)
+            parts = partition.dirichlet(pool.y, n, config.alpha, rng, least)
         case "classes":
             power, ring = config.size_power or 0.0, config.class_order == "ring"
-            parts = deal.by_classes(
+            parts = partition.by_classes(
                 pool.y, n, config.classes_per_client, rng, power, ring, config.size_range
             )
         case "shards":
-            parts = deal.shards(pool.y, n, config.shards_per_client, rng)
+            parts = partition.shards(pool.y, n, config.shards_per_client, rng)
         case "powerlaw":
             power = 1.0 if config.size_power is None else config.size_power
-            parts = deal.powerlaw(pool.y, n, power, rng, least)
+            parts = partition.powerlaw(pool.y, n, power, rng, least)
     for client, rows in enumerate(parts):
         if len(rows) < (least or 1):
             raise FedkinError(
@@ -213,7 +213,7 @@ def _by_column(
             f"num_clients is {config.num_clients} but the data have {len(names)} clients; "
             "leave num_clients out"
         )
-    parts = deal.by_column(pool.clients, len(names))
+    parts = partition.by_column(pool.clients, len(names))
     small = [i for i, rows in enumerate(parts) if len(rows) < (config.min_per_client or 0)]
     if len(small) == len(parts):
         raise FedkinError(f"no client has {config.min_per_client} samples; lower min_per_client")
@@ -238,11 +238,11 @@ def _official(
 ) -> list[Rows]:
     own = config.partition in (None, "column") and pool.test_clients is not None
     if not own:
-        return deal_test(parts, strata, test_strata, rng)
+        return assign_test(parts, strata, test_strata, rng)
     assert pool.test_clients is not None
     assert pool.clients is not None
     # Clients may have been left out above: find the remaining ones' numbers by their rows.
-    theirs = deal.by_column(pool.test_clients, len(pool.client_names))
+    theirs = partition.by_column(pool.test_clients, len(pool.client_names))
     return [theirs[pool.clients[rows[0]]] if len(rows) else rows for rows in parts]
 
 

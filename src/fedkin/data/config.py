@@ -1,4 +1,4 @@
-"""The `[data]` table of a run: which data, how they are dealt to clients, how they are split."""
+"""The `[data]` table of a run: which data, how clients share them, how they are split."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DataConfig(BaseModel):
     num_clients: int | None = Field(default=None, ge=1, le=MOST, description="number of clients")
     partition: Partition | None = Field(
         default=None,
-        description="how samples are dealt: iid, dirichlet, classes, shards, powerlaw, column "
+        description="how samples are divided: iid, dirichlet, classes, shards, powerlaw, column "
         "(default: column where the clients are known, otherwise dirichlet)",
     )
     alpha: float = Field(
@@ -121,7 +121,7 @@ class DataConfig(BaseModel):
     size_range: tuple[int, int] | None = Field(
         default=None,
         description="sizes of the smallest and the largest client (partition classes), as in "
-        "[470, 4116]; those between are such that all samples are dealt",
+        "[470, 4116]; those between are such that all samples are used",
     )
     min_per_client: int | None = Field(
         default=None,
@@ -137,7 +137,7 @@ class DataConfig(BaseModel):
     )
     official_test: bool | Literal["leave-out"] = Field(
         default=True,
-        description="deal the set's official test samples in each client's class shares; "
+        description="divide the set's official test samples in each client's class shares; "
         "false: pool them with the others and split every client's own by test_fraction; "
         "leave-out: split the training samples alone",
     )

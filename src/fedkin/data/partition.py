@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def iid(labels: Rows, num_clients: int, rng: np.random.Generator) -> list[Rows]:
-    """Samples dealt at random, equally many to each client (up to one)."""
+    """Samples divided at random, equally many to each client (up to one)."""
     _enough(len(labels), num_clients)
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), num_clients)]
 
@@ -92,7 +92,7 @@ def by_classes(
 def shards(
     labels: Rows, num_clients: int, shards_per_client: int, rng: np.random.Generator
 ) -> list[Rows]:
-    """Samples sorted by label, cut into equal shards, `shards_per_client` dealt to each client."""
+    """Samples sorted by label, cut into equal shards, `shards_per_client` for each client."""
     total = num_clients * shards_per_client
     if total > len(labels):
         raise FedkinError(
@@ -101,8 +101,8 @@ def shards(
         )
     by_label = np.lexsort((rng.random(len(labels)), labels))
     pieces = np.array_split(by_label, total)
-    dealt = rng.permutation(total).reshape(num_clients, shards_per_client)
-    return [np.sort(np.concatenate([pieces[s] for s in own])) for own in dealt]
+    shares = rng.permutation(total).reshape(num_clients, shards_per_client)
+    return [np.sort(np.concatenate([pieces[s] for s in own])) for own in shares]
 
 
 def powerlaw(
@@ -112,7 +112,7 @@ def powerlaw(
     rng: np.random.Generator,
     min_per_client: int | None = None,
 ) -> list[Rows]:
-    """Samples dealt at random with client sizes falling as rank^-power, ranks at random."""
+    """Samples divided at random with client sizes falling as rank^-power, ranks at random."""
     least = _minimum(len(labels), num_clients, min_per_client)
     weights = _power_weights(num_clients, power, rng)
     sizes = least + apportion(weights, len(labels) - least * num_clients)
@@ -177,7 +177,7 @@ def _with_sums(weights: Floats, rows: Floats, columns: Rows) -> Floats:
             return weights
         weights = weights * (rows / found)[:, None]
     raise FedkinError(
-        "clients of the sizes of size_range cannot be dealt these classes: the largest would need "
+        "clients of the sizes of size_range cannot have these classes: the largest would need "
         "more than there is of theirs; narrow size_range, or raise classes_per_client"
     )
 

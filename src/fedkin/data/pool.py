@@ -1,4 +1,4 @@
-"""What a reader or generator hands over: all samples together, before they are dealt out."""
+"""What a reader or generator gives: all samples together, not yet divided among clients."""
 
 from __future__ import annotations
 

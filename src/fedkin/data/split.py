@@ -79,7 +79,7 @@ def hold_out(
     return kept, held
 
 
-def deal_test(
+def assign_test(
     train: list[Rows], labels: Rows, test_labels: Rows, rng: np.random.Generator
 ) -> list[Rows]:
     """Rows of an official test set for every client, in the class shares of its training rows.
@@ -95,8 +95,8 @@ def deal_test(
         rows = rng.permutation(np.flatnonzero(test_labels == c))
         counts = apportion(held[:, c].astype(np.float64), len(rows))
         owner[rows] = np.repeat(np.arange(len(train)), counts)
-    dealt = by_column(owner, len(train))
-    for client, rows in enumerate(dealt):
+    rows_of = by_column(owner, len(train))
+    for client, rows in enumerate(rows_of):
         if not len(rows):
-            dealt[client] = np.flatnonzero(test_labels == held[client].argmax())[:1]
-    return dealt
+            rows_of[client] = np.flatnonzero(test_labels == held[client].argmax())[:1]
+    return rows_of

@@ -111,7 +111,7 @@ class PermTwoStage(FedAvg):
             fed.record(weights_error=(s.alpha - exact).abs().max())
 
     def distances(self, fed: Federation, s: State) -> Tensor:
-        """z_ij: how much client j's data would lead i astray, for all pairs."""
+        """z_ij: how much client j's data would mislead client i, for all pairs."""
         z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
         return z.masked_fill(unheard[:, None] | unheard, torch.inf).fill_diagonal_(0)
 

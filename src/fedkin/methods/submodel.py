@@ -54,7 +54,7 @@ class Submodel(FedAvg):
     ("rolling"), or its R = max C positions in a fresh random order every R rounds ("shuffled").
     Windows are at one position in all layers, or ("per-layer") at one of each layer's own.
 
-    Rates are dealt evenly ("uniform"), again in every round ("redrawn"), or read from the
+    Rates are assigned evenly ("uniform"), again in every round ("redrawn"), or read from the
     column of the client table that `capacity` names. With `scaler` "weights" a client's part of x
     has its weights on hidden channels multiplied by C/ceil(r_i*C), so that those that are left
     make up for the others (not where a norm follows), and what it changes is divided by that.

@@ -22,7 +22,7 @@ from fedkin.methods.shared.masks import RATES, Capacity, Rates, as_numbers, firs
 class SubmodelAlone(Local):
     """Local only, client i with ceil(r_i*C) of the C channels of every hidden layer.
 
-    v_i <- v_i - lr*g_i(v_i), from the first channels of the initial model. Rates are dealt, or
+    v_i <- v_i - lr*g_i(v_i), from the first channels of the initial model. Rates are assigned, or
     read from the client table, as in "submodel" (the first ones where it redraws them), so that
     collaboration is compared with models of the same sizes. Nothing is sent. A client that is
     lost in a round does not train in it.

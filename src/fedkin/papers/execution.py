@@ -28,7 +28,7 @@ from fedkin.tensors import write_text
 
 Describe = Callable[[RunConfig, ClientData], str]
 # in a run's folder: what was read off its models, and that its training diverged
-NOTES, DIVERGED = "measures.json", "diverged.txt"
+NOTES, DIVERGED = "read_off.json", "diverged.txt"
 
 
 STOPPED = "stopped; the same command goes on where it stands"

@@ -7,9 +7,9 @@ import torch
 from fedkin.errors import FedkinError
 from fedkin.methods.shared.masks import (
     KINDS,
+    assign_rates,
     choose,
     coordinate_window,
-    deal,
     parse_rates,
     shuffled,
 )
@@ -112,7 +112,7 @@ def test_at_rate_one_every_choice_is_the_whole_model(kind):
 
 
 def test_rates_are_dealt_evenly():
-    rates = deal((1.0, 0.5, 0.25), 10, np.random.default_rng(0))
+    rates = assign_rates((1.0, 0.5, 0.25), 10, np.random.default_rng(0))
     counts = [int((rates == rate).sum()) for rate in (1.0, 0.5, 0.25)]
     assert sorted(counts) == [3, 3, 4]
 

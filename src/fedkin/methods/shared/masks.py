@@ -31,7 +31,7 @@ def random_coordinates(client: Client, size: int, share: Any) -> Tensor:
 def coordinate_window(like: Tensor, share: Any, start: int, windows: int) -> Tensor:
     """m_i: a window of consecutive coordinates, wrapping around.
 
-    The coordinates are dealt into `windows` cells of one size (give or take one); the
+    The coordinates are divided into `windows` cells of one size (give or take one); the
     window begins with cell `start` and has ceil(p_i*windows) cells. Over all starts
     every coordinate is held equally often.
     """
@@ -110,23 +110,23 @@ def window_starts(
 # capacities ----------------------------------------------------------------------------
 
 
-def deal(rates: tuple[float, ...], count: int, random: np.random.Generator) -> Tensor:
+def assign_rates(rates: tuple[float, ...], count: int, random: np.random.Generator) -> Tensor:
     """Equally many clients of each rate (give or take one), in random order."""
     places = random.permutation(np.arange(count) % len(rates))
     return torch.tensor(rates, dtype=torch.float64)[torch.from_numpy(places)]
 
 
 def first_rates(fed: Federation, rates: tuple[float, ...], capacity: str) -> Tensor:
-    """Every client's rate: dealt evenly, or read from the client column that `capacity` names."""
+    """Every client's rate: assigned evenly, or read from the client column `capacity` names."""
     if capacity not in ("uniform", "redrawn"):
         return parse_rates(fed.column(capacity), f"client column '{capacity}'")
     parse_rates(list(rates), "rates")
-    return deal(rates, fed.size, fed.random("rates"))
+    return assign_rates(rates, fed.size, fed.random("rates"))
 
 
 def rates_now(fed: Federation, first: Tensor, rates: tuple[float, ...], capacity: str) -> Tensor:
     """Every client's rate in this round: as at first, unless rates are redrawn."""
-    return deal(rates, fed.size, fed.random("rates")) if capacity == "redrawn" else first
+    return assign_rates(rates, fed.size, fed.random("rates")) if capacity == "redrawn" else first
 
 
 def levels(rates: Tensor, who: Tensor) -> Iterator[tuple[float, Tensor]]:

@@ -1,7 +1,7 @@
 """Who to learn with: the weights that every client gives to every client's data.
 
 alpha_i = argmin over the simplex of sum_j alpha(j)*z_ij + lam*sum_j alpha(j)^2/n_j, for all
-rows i at once. z_ij says how much client j's data would lead i astray, n_j how much there is
+rows i at once. z_ij says how much client j's data would mislead client i, n_j how much there is
 of it. Any further cost per j (the capacity of its model) is added to z before; an infinite
 z_ij rules j out.
 """
