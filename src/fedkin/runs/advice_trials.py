@@ -108,10 +108,13 @@ def run_trials(
     `advance` is called with the number of trial rounds done.
     """
     problems: dict[tuple[int, str], Problem] = {}
-    groups: dict[tuple[str, str], list[Trial]] = {}
+    groups: dict[tuple[str, str, int], list[Trial]] = {}
     for trial in trials:
-        problems.setdefault((trial.split, trial.model), splits.problem(trial.split, trial.model))
-        groups.setdefault((trial.method, trial.model), []).append(trial)
+        key = (trial.split, trial.model)
+        if key not in problems:
+            problems[key] = splits.problem(*key)
+        # splits may differ in the categories they have seen, and so in the size of models
+        groups.setdefault((trial.method, trial.model, problems[key].size), []).append(trial)
     found: dict[int, Course] = {}
     for same in groups.values():
         at = [problems[t.split, t.model] for t in same]
