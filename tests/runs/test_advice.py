@@ -146,6 +146,7 @@ def advice_on(weights: Tensor, samples: int) -> Advice:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_sites_alike_are_told_to_share_one_model() -> None:
     w = torch.randn(1, 10, generator=torch.Generator().manual_seed(1)).repeat(12, 1)
     found = advice_on(w, 24)
@@ -154,6 +155,7 @@ def test_sites_alike_are_told_to_share_one_model() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_sites_in_groups_are_told_to_collaborate_within_them() -> None:
     g = torch.Generator().manual_seed(2)
     w = torch.randn(3, 10, generator=g).repeat_interleave(6, 0)
@@ -166,6 +168,7 @@ def test_sites_in_groups_are_told_to_collaborate_within_them() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_sites_that_have_nothing_in_common_are_told_to_train_alone() -> None:
     w = torch.randn(12, 10, generator=torch.Generator().manual_seed(3))
     found = advice_on(w, 120)

@@ -48,6 +48,7 @@ class Comparison:
 
     @cached_property
     def findings(self) -> Findings:
+        """All that a report says, in numbers."""
         return findings([self.folder])
 
     @property

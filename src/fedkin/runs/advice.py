@@ -51,7 +51,7 @@ class Effort:
     @classmethod
     def for_sites(cls, sites: int) -> Effort:
         if sites <= 20:
-            return cls(10, 40, 4)
+            return cls(6, 30, 5)
         return cls(5, 30, 5) if sites <= 150 else cls(3, 20, 5)
 
 
