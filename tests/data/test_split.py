@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkin.data.split import assign_test, split, take
+from fedkin.data.split import assign_folds, assign_test, split, take
 
 
 def rng() -> np.random.Generator:
@@ -56,3 +56,28 @@ def test_a_client_too_small_for_a_test_share_gets_one_sample_of_its_commonest_cl
     train = [np.arange(0, 199), np.array([199])]
     shares = assign_test(train, labels, np.array([0, 1]), rng())
     assert [rows.tolist() for rows in shares] == [[0, 1], [1]]
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.integers(2, 7))
+def test_folds_hold_every_row_out_once_in_even_parts(labels: list[int], count: int) -> None:
+    y = np.array(labels)
+    fold = assign_folds([np.arange(len(y))], y, count, rng())
+    sizes = np.bincount(fold, minlength=count)
+    assert fold.min() >= 0
+    assert sizes.max() - sizes.min() <= 1
+    for c in np.unique(y):
+        own = np.bincount(fold[y == c], minlength=count)
+        assert own.max() - own.min() <= 1
+
+
+def test_people_are_in_one_fold_and_somebody_is_left_to_learn_from() -> None:
+    people = np.array([0, 0, 1, 1, 2, 3, 3, 3, 4, 5, 5, 2, 6, 6])
+    parts = [np.arange(8), np.arange(8, 12), np.arange(12, 14)]  # the last has one person only
+    fold = assign_folds(parts, np.zeros(14, int), 3, rng(), people)
+    for person in range(7):
+        assert len(set(fold[people == person])) == 1
+    assert set(fold[12:]) == {-1}
+    for rows in parts:
+        for held in range(3):
+            assert (fold[rows] != held).any()
+    assert (fold[:12] >= 0).all()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,11 @@ import pandas as pd
 from fedkin.command.screen import (
     console,
     plain_table,
-    progress,
     say,
     show_capacities,
     show_results,
 )
+from fedkin.command.watching import watched
 from fedkin.engines import need_ray
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
@@ -30,14 +27,22 @@ from fedkin.reports.write import conclusions, findings
 from fedkin.runs import capacity
 from fedkin.runs.alone import common_alone, gains, task
 from fedkin.runs.capacity import mean_levels
-from fedkin.runs.comparison import DONE, Entry, execute, load_plan, plan, save_plan
+from fedkin.runs.comparison import (
+    DONE,
+    Entry,
+    execute,
+    in_folds,
+    load_plan,
+    plan,
+    rounds_of,
+    save_plan,
+)
 from fedkin.runs.folder import next_folder
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.listing import result_rows
 from fedkin.runs.measures import Measure
 from fedkin.runs.options import keys_given, parse, places
 from fedkin.runs.plugins import short_name
-from fedkin.runs.progress import Progress
 from fedkin.runs.provenance import RUNS, complete
 from fedkin.runs.trackers import make_tracker
 from fedkin.runs.user_code import known_method
@@ -89,8 +94,10 @@ def finish(
 ) -> None:
     """Run the remaining runs, then show the table; Ctrl-C saves and shows how to continue."""
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
-    with watched(f"{len(left)} runs", sum(e.config.rounds for e in left)) as (advance, stop):
+    with watched(f"{len(left)} runs", sum(rounds_of(e.config) for e in left)) as (advance, stop):
         if any(entry.config.engine == "ray" for entry in left):
+            if any(in_folds(entry.config) for entry in left):
+                raise FedkinError("engine ray computes no folds: leave engine or test out")
             need_ray()
             from fedkin.runs.spread import execute_on_cluster
 
@@ -137,24 +144,6 @@ def show_statistics(parent: Path) -> None:
     console.print(plain_table(shown, cells, numbers_from=1))
     for sentence in conclusions(found):
         console.print(sentence)
-
-
-@contextmanager
-def watched(title: str, total: int) -> Iterator[tuple[Callable[[str], None], threading.Event]]:
-    """A progress bar over the rounds of all runs, and Ctrl-C as an event that ends them."""
-    done, stop = 0, threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
-    try:
-        with progress(title, 0, max(total, 1), False) as show:
-
-            def advance(label: str) -> None:
-                nonlocal done
-                done += 1
-                show(Progress(done, total))
-
-            yield advance, stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def table_rows(

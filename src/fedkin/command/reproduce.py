@@ -123,7 +123,7 @@ def _one(
     paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int
 ) -> FedkinError | None:
     """Run an item and show the results; returns the errors."""
-    from fedkin.command.compare import watched
+    from fedkin.command.watching import watched
     from fedkin.papers.execution import StoppedError, plan, run
     from fedkin.papers.outcome import outcome
     from fedkin.papers.presentation import REPORT, present

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
+from fedkin.command import folds
 from fedkin.command.screen import (
     console,
     measured,
@@ -32,6 +33,7 @@ from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
 from fedkin.runs import capacity, newcomers
+from fedkin.runs.comparison import in_folds
 from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.runs.groups import Records
@@ -64,6 +66,9 @@ def run(
         make_tracker(name)
     config = config_of(what, words)
     # a run repeated without changes gives the same numbers exactly
+    if in_folds(config):
+        folds.run(config, out or default_folder(config), quiet, track)
+        return
     again = what.endswith(".toml") and not words
     planned = read_strategy(Path(what).parent) if again else {}
     with data_of(config) as (data, digest, shards):
@@ -154,6 +159,10 @@ def resume(
     config = read_config(path / "config.toml")
     if elsewhere:
         config = make_config(merge(config.model_dump(), dict(elsewhere)))
+    if in_folds(config):
+        folder.close()
+        folds.resume(config, path, made_with.get("data_sha256", ""), quiet, track)
+        return
     with data_of(config) as (data, digest, shards):
         if made_with.get("data_sha256", "") not in ("", digest):
             raise FedkinError(

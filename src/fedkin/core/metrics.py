@@ -84,7 +84,8 @@ class Metric:
 
     `higher` tells which direction is better, `share` that it is shown in percent, `numbers`
     that it is for targets that are numbers. `whole` metrics need all of a client's examples at
-    once. `per_class`: how sure it is depends on the rarest class.
+    once. `per_class`: how sure it is depends on the rarest class. `shifted` gives the sums that
+    targets larger by a number would have; without it that makes no difference.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Metric:
     whole: bool = False
     per_class: bool = False
     needs_probabilities: bool = False
+    shifted: Callable[[Tensor, float], Tensor] | None = None
 
     @property
     def title(self) -> str:
@@ -263,6 +265,11 @@ def _r2(sums: Tensor) -> Tensor:
     return torch.where(varied, 1 - error / around_mean, torch.nan)
 
 
+def _r2_shifted(sums: Tensor, by: float) -> Tensor:
+    error, y, squares, n = sums.unbind(-1)
+    return torch.stack([error, y + by * n, squares + 2 * by * y + by * by * n, n], -1)
+
+
 def _median(a: Answers, weights: Tensor) -> Tensor:
     """The median error times the number of examples, and that number."""
     error = torch.where(a.mask > 0, a.errors.abs().mean(-1), torch.inf)
@@ -296,7 +303,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("rmse", summed(_squares), lambda s: ratio(s).sqrt(), higher=False, numbers=True),
         Metric("mae", summed(_sizes), ratio, higher=False, numbers=True),
-        Metric("r2", summed(_variances), _r2, numbers=True),
+        Metric("r2", summed(_variances), _r2, numbers=True, shifted=_r2_shifted),
         Metric("median_error", _median, ratio, higher=False, numbers=True, whole=True),
     )
 }

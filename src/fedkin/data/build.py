@@ -14,7 +14,7 @@ from fedkin.data.partition import Array, Rows
 from fedkin.data.pool import Pool
 from fedkin.data.preparation import Preparation, learn_target
 from fedkin.data.shift import permute_labels, rotate, shift_groups
-from fedkin.data.split import assign_test, hold_out, take
+from fedkin.data.split import assign_folds, assign_test, hold_out, take
 from fedkin.errors import FedkinError
 
 PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN = range(1, 7)  # 0 is the generators' own stream
@@ -45,7 +45,10 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     seen, unseen = _unseen(len(parts), config.unseen, seed)
 
     rng = stream(seed, TEST)
-    if pool.test is None:
+    if config.folds is not None:
+        train, test = _fold(pool, parts, strata, config, rng)
+        test_strata = strata
+    elif pool.test is None:
         assert config.test_fraction is not None
         train, test = hold_out(parts, strata, config.test_fraction, rng, pool.people, pool.times)
         test_strata = strata
@@ -66,7 +69,7 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         test = [np.union1d(rows, common) for rows in test]
 
     untested = [name for name, rows in zip(names, test, strict=True) if not len(rows)]
-    if untested and config.test_fraction:
+    if untested and config.test_fraction and not config.folds:
         notes.append(f"{len(untested)} clients have no test samples (first: '{untested[0]}')")
 
     x, columns = pool.x, None
@@ -109,6 +112,25 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         truth=_truth_of(pool, config, names),
     )
     return replace(everybody.only(seen), newcomers=everybody.only(unseen)) if unseen else everybody
+
+
+def _fold(
+    pool: Pool, parts: list[Rows], strata: Rows, config: DataConfig, rng: np.random.Generator
+) -> tuple[list[Rows], list[Rows]]:
+    """(kept, held out) rows of every client in one of the folds."""
+    if config.fold is None:
+        raise FedkinError(
+            f"test = {config.test} is {config.folds} splits and not one: `fedkin run` and `fedkin "
+            "compare` train on each and pool their scores; or choose one, as in fold = 1"
+        )
+    if pool.test is not None:
+        raise FedkinError(
+            f"the data '{config.name}' have test samples of their own, and test = {config.test} "
+            "holds out training samples: set official_test to false or leave-out, or leave test out"
+        )
+    assert config.folds is not None
+    held = assign_folds(parts, strata, config.folds, rng, pool.people) == config.fold - 1
+    return [rows[~held[rows]] for rows in parts], [rows[held[rows]] for rows in parts]
 
 
 def _unseen(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:

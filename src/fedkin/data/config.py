@@ -147,6 +147,15 @@ class DataConfig(BaseModel):
         lt=1,
         description="share of a client's samples kept for testing (default 0.25)",
     )
+    test: str | None = Field(
+        default=None,
+        pattern=r"^folds:([2-9]|[1-9]\d|100)$",
+        description="folds:5 tests every row once: five trainings (2 to 100), each with another "
+        "fifth of every client's rows held out, their scores pooled",
+    )
+    fold: int | None = Field(
+        default=None, ge=1, description="with test = folds:5 only this one of them, from 1"
+    )
     common_test: int = Field(
         default=0,
         ge=0,
@@ -244,13 +253,41 @@ class DataConfig(BaseModel):
             raise _sentence(error) from None
         if config.name not in DATASETS:
             raise unknown("data set", config.name, DATASETS)
+        _check_folds(config)
         return config
+
+    @property
+    def folds(self) -> int | None:
+        """How many folds the test is made of; None for a single split."""
+        return int(self.test.removeprefix("folds:")) if self.test else None
 
     def resolved(self) -> DataConfig:
         """The same configuration with the data set's defaults in place of what was left out."""
         defaults = COMMON | DATASETS[self.name]
         missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
         return self.model_copy(update=missing)
+
+
+def _check_folds(config: DataConfig) -> None:
+    """Refuse what does not go with testing every row once."""
+    count = config.folds
+    if count is None:
+        if config.fold is not None:
+            raise FedkinError(f"fold = {config.fold} needs the number of folds: test = folds:5")
+        return
+    if config.fold is not None and config.fold > count:
+        raise FedkinError(f"fold = {config.fold} is more than the {count} of test = {config.test}")
+    if config.time_column:
+        raise FedkinError(
+            f"test = {config.test} holds out early rows too, and time_column asks for later ones: "
+            "leave one of them out"
+        )
+    for key in ("test_per_client", "common_test", "unseen"):
+        if getattr(config, key):
+            raise FedkinError(
+                f"test = {config.test} tests every row once, and {key} = {getattr(config, key)} "
+                "asks for something else: leave one of them out"
+            )
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

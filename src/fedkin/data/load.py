@@ -13,6 +13,7 @@ from fedkin.data.config import DataConfig
 from fedkin.data.crowd import crowd
 from fedkin.data.facts import with_facts
 from fedkin.data.pool import Pool
+from fedkin.errors import FedkinError
 
 Source = Callable[[DataConfig, np.random.Generator], Pool]
 
@@ -43,6 +44,8 @@ def load(config: DataConfig, seed: int) -> ClientData:
     """The clients `config` describes; the same configuration and seed give the same bits."""
     config = config.resolved()
     if config.name == "crowd":
+        if config.folds:
+            raise FedkinError(f"the data 'crowd' have no folds: leave test = {config.test} out")
         return with_facts(crowd(config, seed), config)
     data = build(SOURCES[config.name](config, stream(seed, 0)), config, seed)
     return with_facts(data, config)

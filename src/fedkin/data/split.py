@@ -79,6 +79,47 @@ def hold_out(
     return kept, held
 
 
+def assign_folds(
+    parts: list[Rows],
+    labels: Rows,
+    count: int,
+    rng: np.random.Generator,
+    people: Rows | None = None,
+) -> Rows:
+    """The fold, 0 to count - 1, in which each row is held out; -1: in none.
+
+    Rows of a client are assigned in turn, class by class, so that its folds differ
+    by one row at most and have its class shares. Rows of one person are in one fold, even at
+    several clients. A client whose rows would all be held out at once keeps them for training.
+    """
+    fold = np.full(len(labels), -1, dtype=np.int64)
+    if people is None:
+        for rows in parts:
+            order = np.lexsort((rng.random(len(rows)), labels[rows]))
+            turn = np.arange(len(rows)) + rng.integers(count)
+            fold[rows[order]] = turn % count if len(rows) > 1 else -1
+        return fold
+    chosen: dict[int, int] = {}
+    for rows in parts:
+        own, sizes = np.unique(people[rows], return_counts=True)
+        held = np.zeros(count)
+        for unit, size in zip(own, sizes, strict=True):
+            if int(unit) in chosen:
+                held[chosen[int(unit)]] += size
+        for at in np.lexsort((rng.random(len(own)), -sizes)):  # the largest first: they fit worst
+            if int(own[at]) not in chosen:
+                least = np.flatnonzero(held == held.min())
+                chosen[int(own[at])] = int(rng.choice(least))
+                held[chosen[int(own[at])]] += sizes[at]
+    for rows in parts:
+        own = np.unique(people[rows])
+        if len({chosen[int(unit)] for unit in own}) == 1:
+            chosen.update((int(unit), -1) for unit in own)
+    for rows in parts:
+        fold[rows] = [chosen[int(unit)] for unit in people[rows]]
+    return fold
+
+
 def assign_test(
     train: list[Rows], labels: Rows, test_labels: Rows, rng: np.random.Generator
 ) -> list[Rows]:

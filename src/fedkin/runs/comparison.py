@@ -18,6 +18,9 @@ from fedkin.methods import Method
 from fedkin.methods.registry import form_for
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.folder import RunFolder
+from fedkin.runs.folds import pool_folds
+from fedkin.runs.groups import FOLDS
+from fedkin.runs.measures import choose_metrics
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
 from fedkin.runs.settings import Settings
@@ -40,6 +43,7 @@ class Task:
     method: Method
     settings: Settings
     text: Callable[[], str]
+    fold: int = 0
 
 
 Describe = Callable[[RunConfig, ClientData], str]
@@ -57,11 +61,22 @@ class Entry:
         return parent / self.label / f"seed-{self.seed}"
 
     def task(self, parent: Path, data: ClientData, describe: Describe) -> Task:
-        config = self.config
-        return Task(
-            self.label, self.folder(parent), config.make_problem(data), config.make_method(),
-            config.settings(), lambda: describe(config, data),
-        )  # fmt: skip
+        return make_task(self.label, self.folder(parent), self.config, data, describe)
+
+
+def make_task(
+    label: str, path: Path, config: RunConfig, data: ClientData, describe: Describe, fold: int = 0
+) -> Task:
+    """A config's run in this folder."""
+    return Task(
+        label, path, config.make_problem(data), config.make_method(), config.settings(),
+        lambda: describe(config, data), fold,
+    )  # fmt: skip
+
+
+def rounds_of(config: RunConfig) -> int:
+    """How many rounds are computed for a config: those of every fold."""
+    return config.rounds * (config.data.folds or 1 if config.data.fold is None else 1)
 
 
 def plan(
@@ -139,17 +154,79 @@ def execute(
     todo = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
     data: dict[str, ClientData] = {}
 
-    def data_of(entry: Entry) -> ClientData:
-        key = f"{entry.seed} {entry.config.data.model_dump_json()}"
+    def data_of(config: RunConfig) -> ClientData:
+        key = f"{config.seed} {config.data.model_dump_json()}"
         if key not in data:
-            data[key] = entry.config.make_data()
+            data[key] = config.make_data()
         return data[key]
 
     for method in dict.fromkeys(entry.config.method for entry in todo):
-        mine = [entry for entry in todo if entry.config.method == method]
-        errors |= perform([e.task(parent, data_of(e), describe) for e in mine], watch)
+        plain, folded = list[Task](), list[Folded]()
+        for entry in (entry for entry in todo if entry.config.method == method):
+            path, config = entry.folder(parent), entry.config
+            if in_folds(config):
+                folded.append(fold_tasks(entry.label, path, config, data_of, describe))
+            else:
+                plain.append(entry.task(parent, data_of(config), describe))
+        errors |= perform(plain + [task for own in folded for task in own.left], watch)
+        for own in folded:
+            if own.finish():
+                write_text(own.path / DONE, f"{own.config.rounds}\n")
         data.clear()
     return errors
+
+
+# folds ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A run that is made of several, one for each fold, all in its own folder."""
+
+    path: Path
+    config: RunConfig
+    tasks: tuple[Task, ...]
+
+    @property
+    def left(self) -> list[Task]:
+        return [task for task in self.tasks if not (task.path / DONE).exists()]
+
+    def finish(self) -> bool:
+        """Pool the folds' scores, if all are there."""
+        if self.left:
+            return False
+        problems = [task.problem for task in self.tasks]
+        metrics = choose_metrics(problems[0], self.config.metric)
+        pool_folds(self.path, [task.path for task in self.tasks], problems, metrics)
+        return True
+
+
+def in_folds(config: RunConfig) -> bool:
+    """Whether a run is made of several, one for each fold."""
+    return config.data.folds is not None and config.data.fold is None
+
+
+def fold_tasks(
+    label: str,
+    path: Path,
+    config: RunConfig,
+    data_of: Callable[[RunConfig], ClientData],
+    describe: Describe,
+) -> Folded:
+    """The runs of all folds; the folder of the whole is made if it is not there."""
+    if config.engine != "embedded":
+        raise FedkinError(f"engine {config.engine} computes no folds: leave engine or test out")
+    configs = {
+        fold: config.model_copy(update={"data": config.data.model_copy(update={"fold": fold})})
+        for fold in range(1, (config.data.folds or 0) + 1)
+    }
+    tasks = tuple(
+        make_task(label, path / FOLDS / f"fold-{fold}", own, data_of(own), describe, fold)
+        for fold, own in configs.items()
+    )
+    if not (path / "config.toml").exists():
+        RunFolder.create(path, describe(config, tasks[0].problem.data)).close()
+    return Folded(path, config, tasks)
 
 
 def perform(tasks: Sequence[Task], watch: Watch) -> Errors:
@@ -198,6 +275,7 @@ def _together(batch: Sequence[Task], watch: Watch) -> Errors:
             if settings.memory is None
             else None,
             len(batch),
+            fold=task.fold,
         )
         if started:
             trainer.resume()

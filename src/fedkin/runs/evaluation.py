@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from fedkin.core import rng
@@ -36,6 +37,9 @@ class Scores:
 
     `rarest` is the number of classes times the examples of the rarest one. `resampled` has
     each metric's value on examples drawn anew from the client's own: [N, times].
+
+    Of one fold of several, `drawn` has the sums behind those values, [N, times, k], and
+    `classes` the examples of each class, so that folds can be added up.
     """
 
     loss: Tensor
@@ -43,6 +47,8 @@ class Scores:
     sums: dict[str, Tensor] = field(default_factory=dict)
     rarest: Tensor | None = None
     resampled: dict[str, Tensor] = field(default_factory=dict)
+    drawn: dict[str, Tensor] = field(default_factory=dict)
+    classes: Tensor | None = None
 
     def __getitem__(self, metric: str) -> Tensor:
         """A metric (or the loss) of every client; NaN where it is not known."""
@@ -89,19 +95,21 @@ def judge(
     metrics: str = "",
     resamples: int = 0,
     place: Tensor | None = None,
+    fold: Tensor | None = None,
     norm_statistics: Tensor | None = None,
     **arguments: Any,
 ) -> dict[str, Tensor]:
     """The step of evaluation: get the model by the step `make`, score it on a part of the data.
 
     `metrics` are names, one on each line. `place` is a number of the client's own, the same
-    in all requests, for drawing the same resamples of its examples every time.
+    in all requests, for drawing the same resamples of its examples every time. `fold`, from 1,
+    tells that these are some of several folds' examples, whose sums are added up.
     """
     model = find_step(make)(client, **arguments)["model"]
     chosen = [get_metric(name) for name in metrics.splitlines()]
     whole = bool(resamples) or any(metric.whole for metric in chosen)
     answers = client.answers(model, part, whole, norm_statistics)
-    return tally(client, answers, chosen, resamples, place)
+    return tally(client, answers, chosen, resamples, place, fold)
 
 
 def trivial(
@@ -110,6 +118,7 @@ def trivial(
     metrics: str = "",
     resamples: int = 0,
     place: Tensor | None = None,
+    fold: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """As `judge`, for the answer that needs no model: the client's commonest class in training
     (as probabilities: the classes' shares), or the mean of its targets."""
@@ -120,7 +129,7 @@ def trivial(
         return outputs[:, None].expand(len(outputs), x.shape[1], *outputs.shape[1:])
 
     answers = client.judged(outputs_of, part, whole=True)
-    return tally(client, answers, chosen, resamples, place)
+    return tally(client, answers, chosen, resamples, place, fold)
 
 
 def constant_answer(client: Client) -> Tensor:
@@ -148,6 +157,7 @@ def tally(
     metrics: Sequence[Metric],
     resamples: int,
     place: Tensor | None,
+    fold: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Sums of answers for each metric, and the metrics' values on resampled examples."""
     if not 0 <= resamples <= MOST_RESAMPLES:
@@ -166,7 +176,11 @@ def tally(
         part |= {f"sums {m.name}": m.sums(a, once)[:, 0] for m in metrics}
         found = {name: found[name] + v if name in found else v for name, v in part.items()}
         if resamples and place is not None:
-            found |= resampled(a, metrics, resamples, place)
+            found |= (
+                drawn(a, metrics, resamples, place, fold)
+                if fold is not None
+                else resampled(a, metrics, resamples, place)
+            )
     return found or _nothing(client)
 
 
@@ -175,7 +189,7 @@ def resampled(
 ) -> dict[str, Tensor]:
     """Every metric on examples drawn with replacement; 0 and not `known` where it has no value."""
     sizes = a.mask.sum(1).long().numpy(force=True)
-    keys, n = rng.key(place[:, 0].numpy(force=True), "resample"), a.mask.shape[1]
+    keys, n = _keys(place, "resample"), a.mask.shape[1]
     together = max(1, DRAWN_TOGETHER // max(1, a.mask.numel()))
     values: dict[str, list[Tensor]] = {m.name: [] for m in metrics}
     for first in range(0, times, together):
@@ -195,6 +209,34 @@ def resampled(
     return found
 
 
+def drawn(
+    a: Answers, metrics: Sequence[Metric], times: int, place: Tensor, fold: Tensor
+) -> dict[str, Tensor]:
+    """Every metric's sums, one draw after the other, on examples drawn anew in one fold.
+
+    Each example counts as often as a Poisson number of mean 1 says (the Poisson bootstrap), so
+    draws of different folds can be added, even if each has a single example.
+    """
+    below = torch.from_numpy(stats.poisson.cdf(np.arange(20), 1.0))
+    keys, n = _keys(place, "fold", fold), a.mask.shape[1]
+    together = max(1, DRAWN_TOGETHER // max(1, a.mask.numel()))
+    found: dict[str, list[Tensor]] = {m.name: [] for m in metrics}
+    for first in range(0, times, together):
+        count = min(together, times - first)
+        at = (rng.positions(first, count)[:, None] << np.uint64(32)) + rng.positions(0, n)
+        words = torch.from_numpy(rng.uniform(rng.bits(keys, at)))
+        often = torch.bucketize(words, below, right=True).to(a.mask.device, torch.float64)
+        weights = often * a.mask.double()[:, None]
+        for m in metrics:
+            found[m.name].append(m.sums(a, weights))
+    return {f"drawn {name}": torch.cat(own, 1).flatten(1) for name, own in found.items()}
+
+
+def _keys(*parts: Tensor | str) -> rng.Bits:
+    """A key per client from columns and names."""
+    return rng.key(*(p if isinstance(p, str) else p[:, 0].numpy(force=True) for p in parts))
+
+
 def _nothing(client: Client) -> dict[str, Tensor]:
     """The answer of clients without any examples."""
     zero = torch.zeros(len(client), 1, dtype=torch.float64, device=client.problem.device)
@@ -210,13 +252,14 @@ def score(
     part: str = "test",
     metrics: Sequence[str] = (),
     resamples: int = 0,
+    fold: int = 0,
 ) -> Scores:
     """Scores of the model that a request gives each client; nothing is counted or kept."""
     own = [
         replace(by_norm(fed, r), step=judge, hyper={**r.hyper, "make": step_name(r.step)})
         for r in parts(asked)
     ]
-    return _gathered(fed, tuple(own), part, metrics, resamples)
+    return _gathered(fed, tuple(own), part, metrics, resamples, fold)
 
 
 def score_model(
@@ -232,7 +275,12 @@ def score_trivial(fed: Federation, metrics: Sequence[str], part: str = "test") -
 
 
 def _gathered(
-    fed: Federation, asked: Requests, part: str, metrics: Sequence[str], resamples: int
+    fed: Federation,
+    asked: Requests,
+    part: str,
+    metrics: Sequence[str],
+    resamples: int,
+    fold: int = 0,
 ) -> Scores:
     if not metrics:
         metrics = ("accuracy",) if fed.problem.data.num_classes is not None else ("rmse",)
@@ -240,6 +288,8 @@ def _gathered(
     for request in parts(asked):
         hyper = {"part": part, "metrics": "\n".join(metrics), "resamples": resamples}
         each = {**request.each, **({"place": request.at[:, None]} if resamples else {})}
+        if resamples and fold:  # a row each, as folds may be computed together
+            each["fold"] = torch.full_like(request.at[:, None], fold)
         answers.append(fed.look(replace(request, each=each, hyper={**request.hyper, **hyper})))
     found: dict[str, Tensor] = {}
     for name in dict.fromkeys(name for answer in answers for name in answer):
@@ -256,16 +306,22 @@ def _gathered(
         loss / count,
         count,
         {name: found[f"sums {name}"] for name in metrics if f"sums {name}" in found},
-        None if classes is None else _rarest(classes),
+        None if classes is None else rarest(classes),
         {
             name: torch.where(found[f"known {name}"] > 0, found[f"resampled {name}"], torch.nan)
             for name in metrics
             if f"known {name}" in found
         },
+        {
+            name: found[f"drawn {name}"].view(len(order), resamples, -1)
+            for name in metrics
+            if f"drawn {name}" in found
+        },
+        classes,
     )
 
 
-def _rarest(classes: Tensor) -> Tensor:
+def rarest(classes: Tensor) -> Tensor:
     """Number of classes that occur times examples of the rarest of them; [N]."""
     there = classes > 0
     fewest = torch.where(there, classes, torch.inf).amin(1)

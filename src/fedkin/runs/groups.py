@@ -19,6 +19,7 @@ from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
 NEWCOMERS = "newcomers"  # the folder in a run's for models of clients that came later
+FOLDS = "folds"  # the folder in a run's for the runs that it is pooled from
 # settings that may differ between repeats
 NOT_COMPARED = ("seed", "data.data_dir")
 
@@ -128,13 +129,21 @@ def find_runs(paths: Iterable[Path]) -> list[Records]:
         if not path.is_dir():
             raise FedkinError(f"there is no folder {path}")
         own = path / "config.toml"
-        inside = [p for p in path.rglob("config.toml") if NEWCOMERS not in p.parts]
+        inside = [p for p in path.rglob("config.toml") if is_run(p, path)]
         for config in [own] if own.is_file() else sorted(inside, key=_natural):
             found.setdefault(config.parent.resolve(), Records(config.parent))
     if not any(run.evaluated for run in found.values()):
         places = ", ".join(str(path) for path in paths)
         raise FedkinError(f"there is no run with results in {places}")
     return list(found.values())
+
+
+def is_run(config: Path, folder: Path) -> bool:
+    """Whether a config below a folder is a run's of its own, and not a part of another run."""
+    parts = config.relative_to(folder).parts
+    return NEWCOMERS not in parts and not (
+        len(parts) >= 3 and parts[-3] == FOLDS and (config.parents[2] / "config.toml").is_file()
+    )
 
 
 def group(runs: Sequence[Records]) -> tuple[list[Group], list[str]]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import read_table
-from fedkin.runs.groups import NEWCOMERS, Records
+from fedkin.runs.groups import Records, is_run
 from fedkin.runs.plugins import short_name
 from fedkin.toml import read_toml
 
@@ -43,7 +43,7 @@ def find_runs(folder: Path) -> list[Row]:
     """One row per run folder below this one, oldest first; `problem` says what is broken."""
     if not folder.is_dir():
         raise FedkinError(f"there is no folder {folder}: name the folder that holds your runs")
-    paths = (path for path in folder.rglob("config.toml") if NEWCOMERS not in path.parts)
+    paths = (path for path in folder.rglob("config.toml") if is_run(path, folder))
     found = {path.parent: _age(path) for path in paths}
     return [_describe(path) for path in sorted(found, key=lambda path: (found[path], path))]
 

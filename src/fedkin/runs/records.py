@@ -25,12 +25,24 @@ CLOCK = "_seconds"  # ending of names of wall-clock times
 def metrics_row(
     number: int, fed: Federation, scores: Mapping[str, Scores], metrics: Sequence[str]
 ) -> dict[str, Any]:
-    """One round: scores where it was evaluated, totals since the start, diagnostics.
+    """One round: scores where it was evaluated, totals since the start, diagnostics."""
+    row = {"round": number, **scores_row(scores, metrics)}
+    row |= {name: fed.accounts.total(name) for name in COLUMNS}
+    row["not_finite"] = len(fed.not_finite)
+    for name, value in fed.records.items():
+        single = not isinstance(value, Tensor) or value.dim() == 0
+        if single and not name.endswith(CLOCK):
+            row[name] = _or_none(float(value))
+    return row
+
+
+def scores_row(scores: Mapping[str, Scores], metrics: Sequence[str]) -> dict[str, Any]:
+    """An evaluation in one row; empty cells where nothing was evaluated.
 
     A score is the mean over clients; `_pooled` is that of all their examples together. The
     first of the metrics decides who is worst, best, and better off than alone.
     """
-    row: dict[str, Any] = {"round": number}
+    row: dict[str, Any] = {}
     for kind in (*KINDS, *(kind for kind in ON_TRAINING if kind in scores)):
         found = scores.get(kind)
         for name in (*metrics, "loss"):
@@ -46,12 +58,6 @@ def metrics_row(
     for name in ("better", "same", "worse"):
         title = "same_as_alone" if name == "same" else f"{name}_than_alone"
         row[title] = getattr(shares, name) if shares else None
-    row |= {name: fed.accounts.total(name) for name in COLUMNS}
-    row["not_finite"] = len(fed.not_finite)
-    for name, value in fed.records.items():
-        single = not isinstance(value, Tensor) or value.dim() == 0
-        if single and not name.endswith(CLOCK):
-            row[name] = _or_none(float(value))
     return row
 
 
@@ -63,22 +69,29 @@ def clocks(fed: Federation) -> dict[str, float]:
 def client_table(
     number: int, fed: Federation, scores: Mapping[str, Scores], metrics: Sequence[str]
 ) -> dict[str, list[Any]]:
-    """One evaluation by column: a row per client.
+    """One evaluation by column: a row per client."""
+    data = fed.problem.data
+    table = scores_table(number, data.names, scores, metrics)
+    table["train_samples"] = data.train.sizes.tolist()
+    table["test_samples"] = data.test.sizes.tolist()
+    return table | {name: fed.accounts.column(name).tolist() for name in COLUMNS}
+
+
+def scores_table(
+    number: int, names: Sequence[str], scores: Mapping[str, Scores], metrics: Sequence[str]
+) -> dict[str, list[Any]]:
+    """Every client's scores by column.
 
     After the last round also an interval of the deciding metric, the gain over alone, and the
     noise it has to exceed.
     """
-    data = fed.problem.data
-    table: dict[str, list[Any]] = {"round": [number] * fed.size, "client": list(data.names)}
+    table: dict[str, list[Any]] = {"round": [number] * len(names), "client": list(names)}
     for kind in KINDS:
         found = scores.get(kind)
         for name in (*metrics, "loss"):
-            values = found[name].tolist() if found else [None] * fed.size
+            values = found[name].tolist() if found else [None] * len(names)
             table[f"{kind}_{name}"] = [_or_none(value) for value in values]
-    table |= _certainty(fed.size, scores, metrics[0])
-    table["train_samples"] = data.train.sizes.tolist()
-    table["test_samples"] = data.test.sizes.tolist()
-    return table | {name: fed.accounts.column(name).tolist() for name in COLUMNS}
+    return table | _certainty(len(names), scores, metrics[0])
 
 
 def _certainty(clients: int, scores: Mapping[str, Scores], metric: str) -> dict[str, list[Any]]:

@@ -16,7 +16,7 @@ from fedkin.errors import FedkinError
 from fedkin.models import build
 from fedkin.runs.config import ModelConfig
 from fedkin.runs.display import Shown
-from fedkin.runs.groups import Records
+from fedkin.runs.groups import FOLDS, Records
 from fedkin.runs.inputs import Inputs
 from fedkin.runs.models import load_model, read_model
 from fedkin.runs.plugins import with_files
@@ -55,6 +55,11 @@ class StoredRun(Shown, Records):
     @cached_property
     def personal(self) -> PersonalModels:
         """Every client's own model, read on access."""
+        if (self.path / FOLDS).is_dir():
+            raise FedkinError(
+                f"{self.path} has models for each fold: name one of them, as in "
+                f"{self.path / FOLDS / 'fold-1'}, or train once more without test = folds"
+            )
         if not (self.path / "models").is_dir():
             raise FedkinError(
                 f"{self.path} has no models yet: finish it with `fedkin resume {self.path}`"

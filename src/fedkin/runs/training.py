@@ -34,6 +34,7 @@ from fedkin.runs.contender import (
 )
 from fedkin.runs.estimation import estimation_errors
 from fedkin.runs.evaluation import Scores, score, score_model, score_trivial
+from fedkin.runs.fold_scores import keep_scores
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.inputs import keep_inputs
 from fedkin.runs.measures import Measure, choose_metrics, keep_measures
@@ -61,7 +62,8 @@ class Trainer:
     With a folder, all results are written there as they are computed, and `resume` continues
     exactly from the last checkpoint. `engine_for` gives each contender its engine when several
     runs, `sharing` of them, are computed as one: each is then charged its part of the time. With
-    a `cluster` clients are in its shards.
+    a `cluster` clients are in its shards. `fold`, from 1, is the place among several folds whose
+    scores are pooled.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class Trainer:
         engine_for: Callable[[str], Engine] | None = None,
         sharing: int = 1,
         cluster: Cluster | None = None,
+        fold: int = 0,
     ) -> None:
         check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
-        self.cluster, self._sharing = cluster, sharing
+        self.cluster, self._sharing, self._fold = cluster, sharing, fold
         self._engine_for = cluster.engine_for if cluster else engine_for
         self.settings = settings or Settings()
         check_schedule(method, self.settings)
@@ -222,10 +225,12 @@ class Trainer:
     def _evaluate(self, number: int, last: bool) -> dict[str, Scores]:
         torch.set_num_threads(self._threads)
         contender, metrics = self.contenders["method"], self.metric_names
-        test = self.problem.data.test
-        times = resample_times(int(test.sizes.sum())) if last else 0
+        data = self.problem.data
+        # of folds all rows, so that it is the same number in each
+        rows = (data.train, data.test) if self._fold else (data.test,)
+        times = resample_times(sum(int(part.sizes.sum()) for part in rows)) if last else 0
         models = contender.models(number)
-        found = {"personal": score(contender.fed, models, "test", metrics, times)}
+        found = {"personal": score(contender.fed, models, "test", metrics, times, self._fold)}
         if self.problem.data.validation is not None:
             found["validation"] = score(contender.fed, models, "validation", metrics)
         if self.settings.train_scores:
@@ -239,12 +244,14 @@ class Trainer:
         if "local" in self.contenders:
             alone = self.contenders["local"]
             models = alone.models(number)
-            found["local"] = score(alone.fed, models, "test", metrics, times)
+            found["local"] = score(alone.fed, models, "test", metrics, times, self._fold)
             if self.problem.data.validation is not None:
                 found["local_validation"] = score(alone.fed, models, "validation", metrics)
         if self._trivial is None:  # it is the same in every round
             self._trivial = score_trivial(contender.fed, metrics)
         found["trivial"] = self._trivial
+        if self.folder and self._fold:
+            keep_scores(self.folder.path, number, found)
         if last and self.folder:
             keep_resamples(self.folder.path, found, metrics[0])
         bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
