@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fedkin.core.federation import Federation, parts
+from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
-from fedkin.engines import make_engine
 from fedkin.methods import Method, State
+from fedkin.runs.checks import blobs, federation, personal_models, run
+
+__all__ = ["blobs", "federation", "further", "least_squares", "line", "personal_models",
+           "quadratic", "run"]  # fmt: skip
 
 
 def line(dimension: int = 1, start: float = 0.0) -> nn.Module:
@@ -43,50 +46,9 @@ def least_squares(
     return Problem(line(dimension), data, dtype=torch.float64, **options)
 
 
-def blobs(
-    clients: int = 6, classes: int = 3, samples: int = 30, dimension: int = 5, seed: int = 0,
-    shape: tuple[int, ...] | None = None,
-) -> ClientData:  # fmt: skip
-    """Easy classes: well-separated clouds of points, the same at every client."""
-    g = torch.Generator().manual_seed(seed)
-    centres = 4 * torch.randn(classes, dimension, generator=g)
-
-    def draw(count: int) -> tuple[Tensor, Tensor]:
-        y = torch.randint(0, classes, (count,), generator=g)
-        x = centres[y] + torch.randn(count, dimension, generator=g)
-        return (x if shape is None else x.view(count, *shape)), y
-
-    train = Examples.of([draw(samples + i) for i in range(clients)])
-    return ClientData(train, Examples.of([draw(20) for _ in range(clients)]), classes)
-
-
-def federation(
-    problem: Problem, engine: str = "embedded", strategy: str = "stacked", **options: Any
-) -> Federation:
-    return Federation(problem, make_engine(engine, problem, strategy), **options)
-
-
-def run(method: Method, fed: Federation, rounds: int) -> State:
-    """Rounds 1 .. rounds of a method; the state afterwards."""
-    state = method.init(fed)
-    for number in range(1, rounds + 1):
-        fed.begin_round(number)
-        method.round(fed, state)
-    return state
-
-
 def further(method: Method, fed: Federation, state: State, rounds: int) -> State:
     """Rounds after those that the federation has seen."""
     for number in range(fed.round + 1, fed.round + 1 + rounds):
         fed.begin_round(number)
         method.round(fed, state)
     return state
-
-
-def personal_models(method: Method, fed: Federation, state: State) -> Tensor:
-    """Every client's personal model [N, d]; smaller ones are followed by zeros."""
-    models = fed.problem.initial.new_zeros(fed.size, fed.problem.size)
-    for request in parts(method.personal(fed, state)):
-        rows = fed.look(request)["model"]
-        models[request.at, : rows.shape[1]] = rows
-    return models

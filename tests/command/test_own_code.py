@@ -87,3 +87,18 @@ def test_files_of_other_kinds_are_one_sentence(fedkin: Fedkin) -> None:
         said = fedkin(*words)
         assert (said.code, len(said.err.splitlines())) == (2, 1), said
         assert sentence in said.err
+
+
+def test_check_tells_what_a_method_breaks(fedkin: Fedkin) -> None:
+    Path("my.py").write_text(METHOD)
+    said = fedkin("check", "my.py:Damped")
+    assert said.code == 0, said.out + said.err
+    assert "my.Damped keeps all its promises" in said.out
+    noise = METHOD.replace("return local_sgd(client, x, lr, **work)", "return {'dx': 0 * x}")
+    Path("my.py").write_text(noise)
+    said = fedkin("check", "my.py:Damped")
+    assert said.code == 1
+    assert "FAILS it learns easy classes\n      accuracy" in said.out
+    assert "ok    a run that was stopped continues exactly" in said.out
+    assert "breaks" in said.out
+    assert fedkin("check", "none.py:Damped").code == 2

@@ -136,6 +136,22 @@ def list_methods() -> None:
     console.print(plain_table(("name", "what it is"), rows))
 
 
+@app.command("check")
+def check_command(
+    method: Annotated[str, typer.Argument(help="a method's name, or mymethod.py:MyMethod")],
+) -> None:
+    """Check that a method keeps what all methods promise, on small problems.
+
+    It must run on every kind of model, repeat itself to the bit, resume exactly, survive lost
+    clients, count its bytes, and more. What fails is told in a sentence, and the exit code is 1.
+
+    Example: fedkin check mymethod.py:MyMethod
+    """
+    from fedkin.command.check import check
+
+    check(method)
+
+
 @app.command()
 def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
     """Print a commented config file for METHOD with every key and its default."""

@@ -49,6 +49,8 @@ class Method:
     former: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # settings that other methods have and that would contradict this one's rule, with the reason
     refuses: ClassVar[Mapping[str, str]] = {**SGD_ONLY, **NO_ONE_MODEL}
+    # what a model must have: "layers" (more than one) or "norms" (normalisation); "" for nothing
+    needs: ClassVar[str] = ""
 
     def check(self) -> None:
         """Refuse settings that contradict the rule."""

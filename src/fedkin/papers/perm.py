@@ -94,7 +94,6 @@ PERSONAL = accuracy("personal")
 LOSS = last("personal_loss", "loss", "loss of personal models")
 
 
-
 def _synthetic(name: str, title: str, model: str) -> Panel:
     lines = _lines(50, 20, PERM, PACKED, WITHOUT_N, *RIVALS, ALONE)
     return Panel(name, title, _run({"name": "perm-synthetic"}, model, 210), lines)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import sqrt
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.shared.formulas import Formula, Place, Point, square
+from fedkin.methods.shared.parts import body, place
 from fedkin.models.layout import Layout
 
 BLOCKS = ("w", "beta")
@@ -184,7 +183,7 @@ def adaptive_mix(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
 @objective("ws2", "f_m([W, beta_m]), W the parts that are shared, beta_m the others", closed=True)
 def weight_sharing(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
     """Some parts of the model are shared (default: all but the last layer), the others own."""
-    shared = s.place(s.shared_parts or body(s.layout))
+    shared = s.place(s.shared_parts or body(s.layout, "objective 'ws2'", "shared_parts = '0:10'"))
     return loss(shared(w) + shared.rest()(beta))
 
 
@@ -221,53 +220,6 @@ def maml_slope(loss: Any, w: Any, s: Settings) -> Any:
 
 
 OBJECTIVES["maml"] = replace(OBJECTIVES["maml"], slope=maml_slope)
-
-
-# parts of a model ------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def place(layout: Layout, parts: str) -> Place:
-    """The places of the named parts in a model's vector; all of it for an empty text."""
-    chosen = torch.zeros(layout.size, dtype=torch.bool)
-    for part in parts.split(",") if parts else [""]:
-        chosen |= _features(layout, part) if ":" in part else _named(layout, part.strip())
-    return Place(chosen.nonzero()[:, 0], layout.size)
-
-
-def _named(layout: Layout, beginning: str) -> Tensor:
-    chosen = torch.zeros(layout.size, dtype=torch.bool)
-    for slot in layout.slots:
-        if slot.name.startswith(beginning):
-            chosen[slot.start : slot.start + slot.size] = True
-    if not chosen.any():
-        raise unknown("part of the model", beginning, [slot.name for slot in layout.slots])
-    return chosen
-
-
-def _features(layout: Layout, part: str) -> Tensor:
-    """The first layer's weights of input features first:last."""
-    chosen = torch.zeros(1, layout.size, dtype=torch.bool)
-    weight = next((slot for slot in layout.slots if len(slot.shape) == 2), None)
-    first, _, last = part.partition(":")
-    if weight is None or not (first.strip().isdigit() and last.strip().isdigit()):
-        raise FedkinError(f"'{part}' names no features of a linear layer: write 0:10")
-    weight.view(chosen)[..., int(first) : int(last)] = True
-    if not chosen.any():
-        raise FedkinError(f"'{part}' names no features: the model has {weight.shape[1]}")
-    return chosen[0]
-
-
-def body(layout: Layout) -> str:
-    """All parameters but the last layer's, as parts."""
-    owner = layout.slots[-1].name.rpartition(".")[0]
-    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != owner]
-    if not names:
-        raise FedkinError(
-            "objective 'ws2': the model has a single layer, so say which of it is shared, "
-            "as in shared_parts = '0:10' for the first ten features"
-        )
-    return ",".join(names)
 
 
 # constants -------------------------------------------------------------------------------
