@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkin.methods.registry import all_methods
+from fedkin.methods.registry import all_methods, get_method
+from fedkin.runs.checks import usual
 from tests.run_command import TINY, Fedkin
 
 
@@ -23,7 +24,8 @@ def test_the_template_of_every_method_is_a_config_that_runs(
     assert max(map(len, said.out.splitlines())) <= 98
     path = tmp_path / "config.toml"
     path.write_text(said.out)
-    small = ("--rounds", 1, "--data", "digits", "--num-clients", 3, "--model", "mlp:8")
+    small = ("--rounds", 1, "--data", "digits", "--num-clients", 3)
+    small += ("--model", usual(get_method(name)))
     ended = fedkin("run", path, *small, "--strategy", "stacked", "--out", tmp_path / "run", "-q")
     assert (ended.code, ended.err) == (0, "")
 

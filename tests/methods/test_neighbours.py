@@ -140,7 +140,7 @@ def test_feddyn_as_its_algorithm_says(fraction) -> None:
             own[i] = own[i] - alpha * (end - x)
         h = h - alpha / 4 * sum(end - x for _, end in ends)
         x = sum(end for _, end in ends) / len(ends) - h / alpha
-    found = book.ours(FedDyn(**WORK, alpha=alpha), task, fraction)
+    found = book.ours(FedDyn(**WORK, pull=alpha), task, fraction)
     torch.testing.assert_close(found, x.expand(4, -1), **CLOSE)
 
 
@@ -150,7 +150,7 @@ def test_feddyn_comes_to_the_optimum_where_fedavg_does_not() -> None:
     optimum = weighted_optimum(task, [1 / 4] * 4)
     work = {"lr": 0.1, "local_steps": 10}
     gaps = []
-    for method in (FedDyn(**work, alpha=0.5), FedAvg(**work)):
+    for method in (FedDyn(**work, pull=0.5), FedAvg(**work)):
         state = run(method, federation(task), 120)
         gaps.append(float((state.x - optimum).norm()))
     assert gaps[0] < 1e-6

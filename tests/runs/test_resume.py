@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from fedkin.methods.registry import all_methods, get_method
+from fedkin.runs.checks import usual
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.training import train
 from tests.forks import Forks
@@ -43,9 +44,10 @@ def assert_same(run: Path, expected: Path) -> None:
 
 
 def options(name: str) -> list[object]:
-    """Less warm-up than a method has by default, so that all its phases are met in six rounds."""
-    known = {f.name for f in fields(get_method(name))}
-    return ["--warm-up", 2] if "warm_up" in known else []
+    """Small runs, with less warm-up than by default, so that six rounds meet all phases."""
+    cls = get_method(name)
+    small = [usual(cls) if cls.needs and word == "mlp:5" else word for word in SMALL]
+    return [*small, "--warm-up", 2] if "warm_up" in {f.name for f in fields(cls)} else small
 
 
 def go_on(forks: Forks, run: Path, reference: Path, **kill: object) -> int:
@@ -59,7 +61,7 @@ def go_on(forks: Forks, run: Path, reference: Path, **kill: object) -> int:
 def test_every_method_goes_on_exactly_after_kills(name: str, forks: Forks, tmp_path: Path) -> None:
     reference, run = tmp_path / "reference", tmp_path / "killed"
     chance = random.Random(name)
-    whole = forks.run("run", name, "--out", reference, "--rounds", 6, *SMALL, *options(name))
+    whole = forks.run("run", name, "--out", reference, "--rounds", 6, *options(name))
     assert (whole.code, whole.err) == (0, "")
     go_on(forks, run, reference, after=chance.uniform(0.2, 0.9) * whole.seconds)
     go_on(forks, run, reference, die=f"{chance.choice(['half:1', 'fsync:2', 'fsync:3'])}")

@@ -22,17 +22,17 @@ from fedkin.methods.shared.optimisers import Descent
 class FedDyn(LocalTraining):
     """FedDyn (Acar et al., 2021): local losses bent so that their optima are the global one.
 
-    From y = x, K steps on f_i(y) - <h_i, y> + alpha/2*|y - x|^2; the client keeps
-    h_i <- h_i - alpha*(y - x), at first 0. The server: h <- h - alpha/N*sum_S(y - x),
-    x <- mean_S y - h/alpha. Where it converges all y are equal, at the optimum of mean_i f_i.
+    From y = x, K steps on f_i(y) - <h_i, y> + pull/2*|y - x|^2; the client keeps
+    h_i <- h_i - pull*(y - x), at first 0. The server: h <- h - pull/N*sum_S(y - x),
+    x <- mean_S y - h/pull. Where it converges all y are equal, at the optimum of mean_i f_i.
     Lost clients are left out of the mean and the sum; if nobody answers, x stays.
     """
 
     refuses: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        SERVER, "its server's step follows from alpha"
+        SERVER, "its server's step follows from pull"
     )
 
-    alpha: Annotated[Positive, Doc("how strongly clients are drawn to x")] = 0.1
+    pull: Annotated[Positive, Doc("alpha, how strongly clients are drawn to x")] = 0.1
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()
@@ -40,12 +40,12 @@ class FedDyn(LocalTraining):
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
-            dynamic_steps, at=fed.sample(), shared={"x": s.x}, lr=self.lr, alpha=self.alpha,
+            dynamic_steps, at=fed.sample(), shared={"x": s.x}, lr=self.lr, pull=self.pull,
             **self.work,
         )  # fmt: skip
         if mean.answered:
-            s.h = s.h - self.alpha * mean.answered / fed.size * mean["dx"]
-            s.x = s.x + mean["dx"] - s.h / self.alpha
+            s.h = s.h - self.pull * mean.answered / fed.size * mean["dx"]
+            s.x = s.x + mean["dx"] - s.h / self.pull
 
     def personal(self, fed: Federation, s: State) -> Requests:
         return fed.request(use, shared={"model": s.x})
@@ -55,13 +55,13 @@ class FedDyn(LocalTraining):
         return x
 
 
-def dynamic_steps(client: Client, x: Tensor, lr: Any, alpha: Any, **work: Any) -> dict[str, Tensor]:
+def dynamic_steps(client: Client, x: Tensor, lr: Any, pull: Any, **work: Any) -> dict[str, Tensor]:
     h, descent = client.recall("h", torch.zeros_like(x)), Descent(client, lr, work)
 
     def step(y: Tensor) -> Tensor:
-        return descent.move(y, client.grad(y) - h + alpha * (y - x))
+        return descent.move(y, client.grad(y) - h + pull * (y - x))
 
     y = client.repeat(descent.steps, step, client.copy(x))
-    client.keep(h=h - alpha * (y - x))
+    client.keep(h=h - pull * (y - x))
     descent.keep()
     return {"dx": y - x}

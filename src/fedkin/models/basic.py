@@ -35,6 +35,26 @@ def mlp(shape: Shape, outputs: int, *widths: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(size, outputs))
 
 
+def mlp_norm(shape: Shape, outputs: int, *widths: int) -> nn.Module:
+    """As `mlp`, with a layer norm before every ReLU."""
+    layers: list[nn.Module] = []
+    for layer in mlp(shape, outputs, *widths).children():
+        norm = [nn.LayerNorm(layers[-1].out_features)] if isinstance(layer, nn.ReLU) else []
+        layers += [*norm, layer]
+    return nn.Sequential(*layers)
+
+
+def cnn_norm(
+    shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: int
+) -> nn.Module:
+    """As `cnn`, with a group norm (of one group) after every convolution."""
+    layers: list[nn.Module] = []
+    for layer in cnn(shape, outputs, first, second, *dense).children():
+        norm = [nn.GroupNorm(1, layer.out_channels)] if isinstance(layer, nn.Conv2d) else []
+        layers += [layer, *norm]
+    return nn.Sequential(*layers)
+
+
 def cnn(shape: Shape, outputs: int, first: int = 32, second: int = 64, *dense: int) -> nn.Module:
     """Two convolutions with ReLU and pooling, then dense layers (512 unless told otherwise).
 
@@ -85,4 +105,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
     "cnn": cnn,
     "cnn3": cnn3,
+    "mlp-norm": mlp_norm,
+    "cnn-norm": cnn_norm,
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedkin.core.faults import Faults
 from fedkin.core.federation import Federation, parts
@@ -98,22 +98,12 @@ def blobs(
     return ClientData(train, Examples.of([draw(20) for _ in range(clients)]), classes)
 
 
-def _normed_mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, CLASSES))
-
-
-def _normed_cnn() -> nn.Module:
-    norm = nn.GroupNorm(2, 4)
-    return nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES))
-
-
 # by what a method needs of a model (Method.needs): the simplest, a usual one, one for images
 FAMILIES: dict[str, tuple[str, ...]] = {
     "": ("logistic", "mlp:8", "cnn:2,3,8"),
     "layers": ("mlp:4", "mlp:8", "cnn:2,3,8"),
-    "norms": ("normed mlp", "normed mlp", "normed cnn"),
+    "norms": ("mlp-norm:4", "mlp-norm:8", "cnn-norm:2,3,8"),
 }
-OWN = {"normed mlp": _normed_mlp, "normed cnn": _normed_cnn}
 
 
 @cache
@@ -122,11 +112,7 @@ def problem(model: str = "logistic", dtype: torch.dtype = torch.float32) -> Prob
     images = "cnn" in model
     shape = (1, 8, 8) if images else (5,)
     data = blobs(clients=5, samples=20, dimension=64 if images else 5, shape=shape)
-    if model not in OWN:
-        return Problem(build(model, shape, CLASSES, seed=1), data, batch_size=6, dtype=dtype)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return Problem(OWN[model](), data, batch_size=6, dtype=dtype)
+    return Problem(build(model, shape, CLASSES, seed=1), data, batch_size=6, dtype=dtype)
 
 
 def families(cls: type[Method]) -> tuple[str, ...]:
@@ -135,6 +121,7 @@ def families(cls: type[Method]) -> tuple[str, ...]:
 
 
 def usual(cls: type[Method]) -> str:
+    """A usual model for a method: small, with a hidden layer."""
     return families(cls)[1]
 
 

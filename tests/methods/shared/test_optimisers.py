@@ -11,6 +11,7 @@ from fedkin.errors import FedkinError
 from fedkin.methods import APFL, IFCA, Ditto, FedAvg, FedDeper, FedProx, Local, Perm, Scaffold
 from fedkin.methods.registry import all_methods, get_method
 from fedkin.models import build
+from fedkin.runs.checks import usual
 from fedkin.runs.config import make_config
 from fedkin.runs.settings import Settings
 from fedkin.runs.training import Trainer, train
@@ -162,7 +163,8 @@ def test_apfl_with_all_weight_on_the_own_model_is_training_alone() -> None:
     "name", [n for n, m in all_methods().items() if "optimiser" not in m.refuses]
 )
 def test_every_method_that_takes_an_optimiser_really_uses_it(name) -> None:
-    problem = Problem(build("mlp:8", (5,), 3, seed=1), blobs(clients=4), batch_size=8)
+    model = build(usual(get_method(name)), (5,), 3, seed=1)
+    problem = Problem(model, blobs(clients=4), batch_size=8)
     found = []
     for how in ({}, {"optimiser": "adam"}, {"weight_decay": 0.5}, {"clip": 1e-3}):
         method = get_method(name)(local_steps=3, **how)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkin.methods.registry import all_methods
+from fedkin.methods.registry import all_methods, get_method
+from fedkin.runs.checks import usual
 from tests.runs.sites.no_network import through_sites
 from tests.runs.sites.world import NAMES, embedded, write_config, write_data
 
@@ -20,7 +21,8 @@ def test_every_method_gives_the_embedded_engines_numbers(
     tmp_path: Path, method: str, options: dict[str, str]
 ):
     files = write_data(tmp_path)
-    config = write_config(tmp_path, method, rounds=2, model="mlp:4", baseline=True, **options)
+    model = usual(get_method(method))
+    config = write_config(tmp_path, method, rounds=2, model=model, baseline=True, **options)
     served, here = through_sites(config, files, tmp_path), embedded(config, files)
     for name, value in vars(here.contenders["method"].state).items():
         found = getattr(served.contenders["method"].state, name)
