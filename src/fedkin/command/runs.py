@@ -35,6 +35,7 @@ from fedkin.methods.registry import get_method
 from fedkin.runs import capacity, newcomers
 from fedkin.runs.comparison import in_folds
 from fedkin.runs.config import RunConfig, make_config, read_config
+from fedkin.runs.early import went_back
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
 from fedkin.runs.groups import Records
 from fedkin.runs.listing import find_runs, result_rows
@@ -186,7 +187,7 @@ def _go_on(
     for sentence in trainer.resume():
         say(f"note: {sentence}")
         folder.log(sentence)
-    if trainer.round >= trainer.settings.rounds:
+    if trainer.done:
         say(f"{folder.path} is finished: {trainer.round} rounds")
     else:
         folder.log(f"resumed after round {trainer.round}")
@@ -220,9 +221,9 @@ def finish(
             progress(trainer.method.name, trainer.round, total, quiet) as show,
         ):
             trainer.run(show, [make_tracker(name, folder) for name in track])
-            if trainer.round < total:
+            if not trainer.done:
                 trainer.save()
-            ended = "finished" if trainer.round >= total else f"stopped after round {trainer.round}"
+            ended = "finished" if trainer.done else f"stopped after round {trainer.round}"
             trainer.folder.log(ended)
     except DivergedError as error:
         saved = trainer.saved_round
@@ -239,10 +240,12 @@ def finish(
     except KeyboardInterrupt:
         say(f"stopped immediately; {go_on}")
         raise SystemExit(128 + signal.SIGINT) from None
-    if trainer.round < total:
+    if not trainer.done:
         say(f"stopped after round {trainer.round}; {go_on}")
         raise SystemExit(128 + stopped[0])
     show_results(result_rows(folder), Records(folder).measures)
+    if went_back(folder):
+        say(f"the models are those of round {trainer.round}, the best by validation data")
     if (folder / capacity.TABLE).is_file():
         show_capacities(read_table(folder / capacity.TABLE))
     if never := capacity.words_on_untrained(folder):

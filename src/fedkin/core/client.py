@@ -140,17 +140,25 @@ class Client:
         self._position = self._position + (1 if self.active is None else self.active)
         part, rows = self.problem.train, rows + self._starts[:, None]
         if real is None or real.all():
-            return Batch(gather(part.x, rows), gather(part.y, rows), None, rows.shape[1], noise)
+            x = self._augmented(gather(part.x, rows), position)
+            return Batch(x, gather(part.y, rows), None, rows.shape[1], noise)
         sizes: Ints = real.sum(1)
         w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)
         rows = np.minimum(rows, len(part.y) - 1)
-        return Batch(gather(part.x, rows), gather(part.y, rows), w, sizes, noise)
+        x = self._augmented(gather(part.x, rows), position)
+        return Batch(x, gather(part.y, rows), w, sizes, noise)
 
     def _enough(self, rows: Ints) -> Ints:
         """A pass's last batch, joined by the client's first samples where it is too small for
         batch norm."""
         missing = self.problem.manners.least - rows.shape[1]
         return rows if missing <= 0 else np.append(rows, [[int(rows[0, 0] == 0)]], 1)
+
+    def _augmented(self, x: Tensor, position: Ints) -> Tensor:
+        augment = self.problem.augment
+        if augment is None:
+            return x
+        return augment(x, rng.key(self._keys, "augment"), position, self.problem.batch_size)
 
     def grad(self, v: Tensor, batch: Batch | None = None) -> Tensor:
         """g_i(v): the gradient on a minibatch, the next one unless given.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.core import door
+from fedkin.core.augment import Augment, OwnChange
 from fedkin.core.kernels import (
     Kernel,
     ModelError,
@@ -46,7 +48,8 @@ class Problem:
     parameters become one flat vector (see `layout`), their present values the initial
     model. What is frozen stays as it is. `l2` adds l2/2*|v|^2 to every f_i. Minibatches of
     `batch_size` are drawn with replacement, or, with `reshuffle`, in passes over the data in a
-    fresh order each.
+    fresh order each; `augment` changes their inputs at random: `flip`, `crop:4` or a function
+    of (examples, numbers).
 
     Batch norms go by the batch in training. Where a model is used they go, by `norm`, by the
     statistics of the client's own training data ("shared": weights and biases are shared),
@@ -65,6 +68,7 @@ class Problem:
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
         norm: NormName | None = None,
+        augment: Sequence[str | OwnChange] = (),
     ) -> None:
         if norm not in (None, *get_args(NormName)):
             raise unknown("norm", norm, get_args(NormName))
@@ -87,6 +91,9 @@ class Problem:
         self.become(self._spec(module, layout, norm))
         self._check_outputs()
         self._check_batches()
+        self.augment = Augment(augment) if augment else None
+        if self.augment is not None and data.train.here:
+            self.augment.check(self.train.x[:2])
 
     def _spec(self, module: nn.Module, layout: Layout, norm: NormName | None) -> ModelSpec:
         """What kernels are told of the module."""

@@ -88,7 +88,8 @@ def can_merge(problems: Sequence[Problem]) -> bool:
     def nature(p: Problem) -> tuple[Any, ...]:
         parts = (p.spec.layout, p.spec.loss, str(p.spec.module), p.l2, p.batch_size, p.reshuffle)
         kinds = (p.dtype, p.input_dtype, p.device, p.norm, p.manners.random, p.manners.mixes)
-        return (*parts, *kinds, p.train.x.shape[1:], p.data.num_classes)
+        changes = p.augment.kinds if p.augment else ()
+        return (*parts, *kinds, changes, p.train.x.shape[1:], p.data.num_classes)
 
     def fixed(p: Problem) -> list[Tensor]:
         module = p.spec.module
@@ -114,6 +115,10 @@ class MemorySlice(Memory):
 
     def write(self, name: str, clients: Tensor, rows: Tensor) -> None:
         self._all.write(name, clients + self._first, rows)
+
+    def forget(self) -> None:
+        for known in self._all.known.values():
+            known[self._first : self._first + self.num_clients] = False
 
     def state(self) -> dict[str, Tensor | Chunked]:
         own = slice(self._first, self._first + self.num_clients)

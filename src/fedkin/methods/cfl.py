@@ -49,7 +49,7 @@ class CFL(FedAvg):
         return State(
             x=x[None], cluster=torch.zeros(fed.size, dtype=torch.long),
             last=x.new_zeros(fed.size, len(x)), heard=torch.zeros(fed.size, dtype=torch.bool),
-            first=0.0,
+            first=x.new_zeros(1),
         )  # fmt: skip
 
     def round(self, fed: Federation, s: State) -> None:
@@ -60,7 +60,8 @@ class CFL(FedAvg):
             here, weights = who[r.arrived], self.weights(fed)
             counts = torch.ones(len(here)) if weights is None else weights[here]
             s.last[here], s.heard[here] = r["dx"][r.arrived], True
-            s.first = s.first or float(r["dx"][r.arrived].norm(dim=1).max())
+            if not s.first:
+                s.first = r["dx"][r.arrived].norm(dim=1).max()[None]
             ends = start[r.arrived] + r["dx"][r.arrived]
             s.x = group_means(ends, s.cluster[here], counts, s.x)
             for group in range(len(s.x)):

@@ -77,8 +77,15 @@ def take_and_train(
     held_out = client.problem.data.validation is not None
 
     def loss(model: Tensor) -> Tensor:
-        sums = client.evaluate(model, "validation" if held_out else "train")
-        return (sums["loss"] / sums["examples"].clamp(min=1)).to(v.dtype)
+        if not held_out:
+            return client.full_loss(model)
+        total, count = v.new_zeros(len(client), 1), v.new_zeros(len(client), 1)
+        for said in client.answers(model, "validation"):
+            flat = said.outputs.flatten(0, 1), said.targets.flatten(0, 1)
+            losses = client.problem.spec.loss.value(*flat).view_as(said.mask)
+            total += torch.where(said.mask > 0, losses, 0).sum(1, keepdim=True)
+            count += said.mask.sum(1, keepdim=True)
+        return total / count.clamp(min=1)
 
     own, steps = loss(v), others - v[:, None]
     losses = torch.cat([loss(others[:, j]) for j in range(others.shape[1])], 1)

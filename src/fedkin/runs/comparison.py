@@ -286,7 +286,7 @@ def _together(batch: Sequence[Task], watch: Watch) -> Errors:
             trainer.stopping = watch.stop.is_set()
 
         trainer.run(tell, [make_tracker(name, task.path) for name in watch.trackers])
-        if trainer.round < task.settings.rounds:
+        if not trainer.done:
             trainer.save()
         else:
             write_text(task.path / DONE, f"{trainer.round}\n")

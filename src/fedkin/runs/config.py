@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, Field, field_validator
 
+from fedkin.core.augment import Augment
 from fedkin.core.faults import Faults
 from fedkin.core.losses import LOSSES, get_loss
 from fedkin.core.metrics import METRICS, get_metric
@@ -23,7 +24,7 @@ from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
 from fedkin.runs.plugins import is_file, with_files
 from fedkin.runs.settings import Settings, parse_size
-from fedkin.runs.user_code import find_loss, known_method, known_objective, make_model
+from fedkin.runs.user_code import find_augment, find_loss, known_method, known_objective, make_model
 from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
 from fedkin.toml import read_toml, to_toml
 
@@ -64,6 +65,11 @@ class ModelConfig(BaseModel):
         None,
         description="batch norms: shared (statistics of own data), local (FedBN), or averaged",
     )
+    augment: str | None = Field(
+        None,
+        description="random changes of training images: flip, crop:4 (padded by 4 pixels), or a "
+        "function of (examples, numbers), as in mychanges.py:turn; several with commas",
+    )
     device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of computation")
 
@@ -100,6 +106,12 @@ class RunConfig(BaseModel):
         description="what results are measured by, the first decides: "
         f"{', '.join(METRICS)}, or your own function as file.py:name "
         "(default: what fits the target)",
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="end after so many rounds without a better validation score, with the models "
+        "of the best round (needs validation_fraction)",
     )
     lr_schedule: Literal["constant", "cosine", "step"] = Field(
         "constant", description="how lr changes over the rounds"
@@ -178,6 +190,7 @@ class RunConfig(BaseModel):
             device=m.device,
             dtype=getattr(torch, m.dtype),
             norm=m.norm,
+            augment=find_augment(m.augment),
         )
 
     def make_data(self) -> ClientData:
@@ -235,6 +248,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     for name in config.metric:
         if not is_file(name):
             get_metric(name)
+    Augment(find_augment(config.model.augment))
     return config
 
 

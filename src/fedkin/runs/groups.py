@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fedkin.errors import FedkinError
+from fedkin.runs.early import went_back
 from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import LABELS
 from fedkin.runs.measures import ACCURACY, LOSS, Measure, read_measures
@@ -81,7 +82,7 @@ class Records:
 
     @property
     def finished(self) -> bool:
-        return self.rounds >= int(self.settings.get("rounds", self.rounds))
+        return went_back(self.path) or self.rounds >= int(self.settings.get("rounds", self.rounds))
 
     @property
     def evaluated(self) -> bool:

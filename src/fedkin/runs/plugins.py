@@ -19,7 +19,8 @@ from typing import Any
 
 from fedkin.errors import FedkinError, unknown
 
-REFERENCE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
+# a comma separates several
+REFERENCE = re.compile(r"(?P<path>[^,]+\.py)(?::(?P<name>[^,]*))?")
 # tables of a config whose texts are never code
 NOT_CODE = ("data", "files", "made_with")
 
@@ -62,8 +63,8 @@ def load(reference: str, what: str) -> Any:
 
 def references(values: Any) -> Iterator[str]:
     """Every reference to a file among the nested values of a config."""
-    if is_file(values):
-        yield values
+    if isinstance(values, str):
+        yield from (part.strip() for part in values.split(",") if is_file(part.strip()))
     elif isinstance(values, Mapping):
         for key, value in values.items():
             yield from () if key in NOT_CODE else references(value)
@@ -117,7 +118,11 @@ def _absolute(key: str, value: Any) -> Any:
         return {name: _absolute(name, inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_absolute("", inner) for inner in value]
-    return absolute(value) if is_file(value) else value
+    if not isinstance(value, str) or ".py" not in value:
+        return value
+    parts = [part.strip() for part in value.split(",")]
+    found = ",".join(absolute(part) if is_file(part) else part for part in parts)
+    return found if any(map(is_file, parts)) else value
 
 
 def _parts(reference: str) -> tuple[Path, str]:

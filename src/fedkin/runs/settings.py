@@ -27,6 +27,7 @@ class Settings:
     baseline: bool = True
     train_scores: bool = False
     metric: Sequence[str | Callable[..., float]] = ()
+    patience: int | None = None
     lr_schedule: str = "constant"
     lr_warm_up: int = 0
     lr_every: int = 30
@@ -52,6 +53,7 @@ class Settings:
             "threads",
             "lr_every",
             "shards",
+            "patience",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from fedkin.runs.contender import (
     restore_contenders,
     save_contenders,
 )
+from fedkin.runs.early import BEST, best_round, check_patience, go_back, waited, went_back
 from fedkin.runs.estimation import estimation_errors
 from fedkin.runs.evaluation import Scores, score, score_model, score_trivial
 from fedkin.runs.fold_scores import keep_scores
@@ -85,6 +87,10 @@ class Trainer:
         check_schedule(method, self.settings)
         if problem.data.newcomers is not None:
             newcomers.home_lr(method)  # said at once if it is missing
+        check_patience(problem, self.settings)
+        self._ended = folder is not None and went_back(folder.path)
+        # without a folder, the best round's checkpoint is in a temporary one
+        self._spare: tempfile.TemporaryDirectory[str] | None = None
         self.round, self.stopping = 0, False
         self.saved_round = 0
         self._score: float | None = None
@@ -154,23 +160,24 @@ class Trainer:
     # rounds --------------------------------------------------------------------------
 
     def run(self, on_round: OnRound | None = None, trackers: Sequence[Tracker] = ()) -> Run:
-        """Train until the last round, or until `stopping` is set."""
+        """Train until the last round or the end of patience, or until `stopping` is set."""
         told, rounds = Told(trackers), self.settings.rounds
         told.begin(self.name, self.settings_by_name(), self.round)
         try:
-            while self.round < rounds and not self.stopping:
+            while not self.done and not self.stopping:
                 self.cluster.step(self) if self.cluster else self.step()
                 told.log(self.round, self.metrics[-1])
                 if on_round:
-                    measure = Measure.of(get_metric(self.metric_names[0]))
                     row = self.metrics[-1]
-                    on_round(Progress(self.round, rounds, self._score, measure, row))
+                    on_round(Progress(self.round, rounds, self._score, self.measure, row))
+            if self.done and self.settings.patience is not None:
+                self._go_back()
             if self.cluster:
                 self.cluster.ready(self)
-            if self.folder and self.round >= rounds:
+            if self.folder and self.done:
                 self._finish(self.folder)
         finally:
-            told.end(self.round >= rounds)
+            told.end(self.done)
         return Run(self.problem, self)
 
     @property
@@ -182,6 +189,17 @@ class Trainer:
         """The method, its options and the run's settings by name."""
         options = {f"options.{key}": value for key, value in asdict(self.method).items()}
         return {"method": self.method.name, **asdict(self.settings), **options}
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to train."""
+        last = self.round >= self.settings.rounds
+        return self._ended or last or waited(self.metrics, self.measure, self.settings.patience)
+
+    @property
+    def measure(self) -> Measure:
+        """What the run is measured by."""
+        return Measure.of(get_metric(self.metric_names[0]))
 
     def step(self) -> None:
         """One round of every contender, evaluated and saved when due."""
@@ -213,6 +231,8 @@ class Trainer:
             if grown:
                 self._warned = True
                 self._warn(f"{grown}; {self._caution or LOWER_LR}")
+        if scores and self.settings.patience and best_round(self.metrics, self.measure) == number:
+            self._save_in(self._best_place())
         clients = client_table(number, fed, scores, self.metric_names) if scores else {}
         if not self.folder:
             self.clients += [clients] if scores else []
@@ -301,15 +321,48 @@ class Trainer:
                 f"'{broken[0]}' is not finite"
             )
         self.folder.sync()
+        self._save_in(self.folder.checkpoints)
+        self.saved_round = self.round
+
+    def _save_in(self, place: Path) -> None:
         tensors, numbers = save_contenders(self.contenders)
         facts = {"about": self._about(), "numbers": numbers, "choices": choices_of(self.contenders)}
-        checkpoint.save(self.folder.checkpoints, self.round, tensors, facts)
-        self.saved_round = self.round
+        checkpoint.save(place, self.round, tensors, facts)
+
+    def _best_place(self) -> Path:
+        """Where the checkpoint of the best round is."""
+        if self.folder:
+            return self.folder.path / BEST
+        self._spare = self._spare or tempfile.TemporaryDirectory()
+        return Path(self._spare.name)
+
+    def _go_back(self) -> None:
+        """Return to the best round by validation: its models are the run's, its scores the last."""
+        best = best_round(self.metrics, self.measure)
+        if best in (0, self.round):
+            return
+        found, _ = checkpoint.latest(self._best_place())
+        if found is None or found.round != best:
+            raise FedkinError(
+                f"the checkpoint of the best round, {best}, in {self._best_place()} is damaged, so "
+                "its models are lost: the run can be repeated with `fedkin run` and its config.toml"
+            )
+        if self.folder:
+            go_back(self.folder, best, self.round)
+            self.folder.cut_back(best)
+        for contender in self.contenders.values():
+            contender.fed.engine.memory.forget()  # type: ignore[attr-defined]
+        restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
+        self.metrics, self.timing = self.metrics[:best], self.timing[:best]
+        self.clients = [table for table in self.clients if table["round"][0] <= best]
+        self.round, self._ended = best, True
+        self._scores = self._evaluate(best, True)
 
     def resume(self) -> list[str]:
         """Return to the newest valid checkpoint; gives sentences about damage that was found."""
         assert self.folder is not None
-        found, damage = checkpoint.latest(self.folder.checkpoints)
+        place = self._best_place() if self._ended else self.folder.checkpoints
+        found, damage = checkpoint.latest(place)
         if found and found.facts["about"] != self._about():
             raise FedkinError(
                 f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
@@ -327,7 +380,7 @@ class Trainer:
             restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
             go_on_with(self.contenders, found.facts["choices"])
         if found and not damage:  # left over from a process killed during a save
-            checkpoint.prune(self.folder.checkpoints, self.round)
+            checkpoint.prune(place, self.round)
         if damage:
             again = f"continuing after round {self.round}"
             damage.append(again if found else "no checkpoint is left: starting from round 0 again")

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from fedkin.core.augment import OwnChange
 from fedkin.core.losses import LOSSES, Loss, get_loss
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import add, from_package
@@ -57,6 +58,19 @@ def find_loss(name: str | None) -> str | Loss | None:
         )
     found = get_loss(loss)
     return Loss(short_name(name), found.value, found.classes, found.slope, found.binary)
+
+
+def find_augment(text: str | None) -> list[str | OwnChange]:
+    """Ways to change training examples, separated by commas; functions come from files."""
+    found: list[str | OwnChange] = []
+    for kind in text.split(",") if text else []:
+        change = load(kind.strip(), "augmentation") if is_file(kind.strip()) else kind.strip()
+        if not isinstance(change, str) and (isinstance(change, type) or not callable(change)):
+            raise FedkinError(
+                f"'{kind}' is no augmentation: give a function of (examples, numbers)"
+            )
+        found.append(change)
+    return found
 
 
 def make_model(

@@ -151,7 +151,7 @@ def test_ditto_keeps_an_optimiser_for_each_of_its_models() -> None:
 
 def test_apfl_with_all_weight_on_the_own_model_is_training_alone() -> None:
     problem = whole_batches()
-    method = APFL(lr=LR, local_steps=4, alpha=1.0, optimiser="momentum", **NUMBERS)
+    method = APFL(lr=LR, local_steps=4, own_share=1.0, optimiser="momentum", **NUMBERS)
     fed = federation(problem)
     ours = personal_models(method, fed, run(method, fed, 2))
     for client in range(3):

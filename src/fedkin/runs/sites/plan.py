@@ -170,6 +170,11 @@ def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
         "(fedkin.methods or fedkin.models) and install it at the server and at every site",
     )
     config = make_config(values, str(path))
+    if config.patience is not None:
+        raise FedkinError(
+            f"{path}: patience is not for runs over sites, whose memory does not go back to the "
+            "best round: leave it out"
+        )
     agreement = validated(Agreement, sites, f"{path}: [sites]")
     # every round is saved: the memory of sites only goes back a few rounds
     return config.model_copy(update={"checkpoint_every": 1}), agreement
