@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedkin.data.preparation import CategoryColumn, NumberColumn
+from fedkin.data.columns import CategoryColumn, NumberColumn
 from fedkin.errors import FedkinError
 from fedkin.reports import page as html
 from fedkin.reports.advice_figures import drawings
