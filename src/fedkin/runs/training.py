@@ -419,6 +419,7 @@ class Trainer:
             )  # fmt: skip
         if self.problem.data.newcomers is not None:
             self.newcomers().to_csv(folder.path / newcomers.TABLE, index=False)
+        contender.fed.after_round(self.round)  # with the same draws as when they were evaluated
         save_models(folder.models, contender.fed, contender.method, contender.state)
 
 

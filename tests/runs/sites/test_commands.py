@@ -37,7 +37,7 @@ def test_certs_says_what_it_made_and_makes_nothing_twice(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["serve"], "give a config.toml to begin a run, or --resume RUN"),
+        (["serve"], "give a config.toml to start a run, or --resume RUN"),
         (["serve", "{config}", "--host", "0.0.0.0"], "make certificates with `fedkin certs`"),
         (["serve", "{config}", "--certs", "{tmp}"], "there is no file"),
         (["serve", "{config}", "--wait", "2"], "--wait must be above 0 and at most 1"),
