@@ -73,6 +73,8 @@ def test_sites_borrow_strength_as_a_random_effects_model_says() -> None:
     inside = [g.low <= t <= g.high for g, t in zip(found, truth, strict=True) if g]  # type: ignore[operator]
     assert 0.92 < np.mean(inside) < 0.98
     assert ((means - truth) ** 2).mean() < 0.7 * ((seen - truth) ** 2).mean()
+    unsure = lend_strength(gains, rows.tolist(), Gain(2.0, -3.0, 7.0))
+    assert not any(g.verdict == "gains" for g in unsure if g and g.mean < 1)
     assert lend_strength(gains[:9], rows[:9].tolist()) == gains[:9]
     assert lend_strength([None, *gains[:12]], [1, *rows[:12].tolist()])[0] is None
 

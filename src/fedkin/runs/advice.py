@@ -328,7 +328,8 @@ class Judge:
         group = {i: k + 1 for k, members in enumerate(kin.groups) for i in members} if kin else {}
         own = [gain_over_splits(gains[:, i].tolist(), self._ratio(i)) for i in range(self.sites)]
         tested = [int(size) for size in data.test.sizes]
-        shared = lend_strength(own, tested)
+        overall = gain_over_splits([_mean(row) for row in gains], self._ratio())
+        shared = lend_strength(own, tested, overall)
         for i, name in enumerate(data.names):
             parts = (data.train, data.validation, data.test)
             helpers = kin.helpers(i) if kin else []

@@ -66,7 +66,9 @@ def gain_over_splits(values: Sequence[float], ratio: float) -> Gain | None:
     return Gain(mean, mean - half, mean + half, spread)
 
 
-def lend_strength(gains: Sequence[Gain | None], rows: Sequence[int]) -> list[Gain | None]:
+def lend_strength(
+    gains: Sequence[Gain | None], rows: Sequence[int], overall: Gain | None = None
+) -> list[Gain | None]:
     """Sites' gains as one random-effects model sees them: each borrows from all the others.
 
     Site i's gain is g_i ~ N(theta_i, v_i), theta_i ~ N(mu, tau^2); mu and tau are DerSimonian and
@@ -93,7 +95,9 @@ def lend_strength(gains: Sequence[Gain | None], rows: Sequence[int]) -> list[Gai
     mu = float((w * g).sum() / w.sum())
     share = tau2 / (tau2 + v)  # how much of its own gain a site keeps
     mean = share * g + (1 - share) * mu
-    half = 1.96 * np.sqrt(share * v + (1 - share) ** 2 / w.sum())
+    # splits move all sites together, which sites' own noise does not show
+    common = (overall.high - overall.mean) / 1.96 if overall and overall.high is not None else 0.0
+    half = 1.96 * np.sqrt(share * v + (1 - share) ** 2 * max(1 / w.sum(), common**2))
     found = list(gains)
     for place, i in enumerate(known):
         m, h = float(mean[place]), float(half[place])
