@@ -14,13 +14,9 @@ from fedkin.core import rng
 from fedkin.core.kernels import forms
 from fedkin.core.kernels.noise import noise as drawing
 from fedkin.core.kernels.recurrent import stackable
-from fedkin.core.kernels.spec import ModelSpec, as_outputs, model_errors, weights
+from fedkin.core.kernels.spec import CHANNELS, ModelSpec, as_outputs, model_errors, weights
 
 Named = dict[str, Tensor]
-
-# channels that convolutions need for the channels-last order: with fewer, oneDNN writes beyond
-# its memory (torch 2.13)
-CHANNELS = 8
 
 
 class Functional:

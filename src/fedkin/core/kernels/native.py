@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedkin.core import rng
-from fedkin.core.kernels.spec import ModelSpec, weights
+from fedkin.core.kernels.spec import CHANNELS, ModelSpec, weights
 from fedkin.models.layout import Slot
 
 aten = torch.ops.aten
@@ -96,10 +96,10 @@ class Convolution(Layer):
 
     def _ordered(self, images: Tensor) -> Tensor:
         """In the order in which convolutions are fastest, where that is safe."""
-        few = min(self.module.out_channels, self.module.in_channels) < CHANNELS
-        if few and (self.module.out_channels < CHANNELS or self.module.in_channels > 3):
-            return images.contiguous()
-        return _channels_last(images)
+        m = self.module
+        # images have few channels, and nobody asks for the gradient by them
+        many = m.out_channels >= CHANNELS and (m.in_channels >= CHANNELS or m.in_channels <= 3)
+        return _channels_last(images) if many else images.contiguous()
 
     def forward(self, v: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         assert self.weight is not None

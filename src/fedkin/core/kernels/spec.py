@@ -18,6 +18,10 @@ from fedkin.models.layout import Layout
 
 NOTHING = Layout(())
 
+# channels that convolutions need for the channels-last order: with fewer, oneDNN writes beyond
+# its memory (torch 2.13)
+CHANNELS = 8
+
 
 @dataclass(frozen=True)
 class ModelSpec:
