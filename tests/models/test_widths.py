@@ -198,4 +198,4 @@ def test_the_scaler_refuses_layers_that_it_does_not_know():
     module.widths = {"up": ("hidden", None), "down": (None, "hidden")}
     widths = Widths.of(module, torch.zeros(2, 3))
     with pytest.raises(FedkinError, match=r"scaler does not know what gives .* 'hidden'"):
-        widths.scales_of_activations(module)
+        widths.scaler(module, 0.5)
