@@ -27,7 +27,8 @@ def test_facts_come_in_the_order_of_clients(tmp_path, kind):
 
 def test_clients_are_named_as_in_the_data(tmp_path):
     data, devices = tmp_path / "patients.csv", tmp_path / "devices.csv"
-    rows = {"site": ["b", "a"] * 20, "age": range(40), "target": [0, 1, 1, 0] * 10}
+    ages = [20 + i % 17 for i in range(40)]
+    rows = {"site": ["b", "a"] * 20, "age": ages, "target": [0, 1, 1, 0] * 10}
     pd.DataFrame(rows).to_csv(data, index=False)
     devices.write_text("site,rate\na,0.5\nb,1\n")
     config = DataConfig(name=str(data), client_column="site", client_table=str(devices))

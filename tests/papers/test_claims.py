@@ -124,7 +124,7 @@ def test_an_order_of_lines_near_chance_tells_nothing():
     order = Part(Term("p", "a", "m"), Term("p", "b", "m"), low=0.0)
     claim = Claim("a over b", (order,), "", learnt)
     guessing = {("p", "a", "chance"): dict.fromkeys(range(3), 10.0)}
-    near = values(a=[14.0, 14.5, 15.0], b=[11.0, 11.6, 11.9])
+    near = values(a=[12.0, 12.5, 13.0], b=[9.0, 9.6, 9.9])
     found = judge(claim, near | guessing)
     assert found.verdict is Verdict.OPEN
     assert [part.verdict for part in found.parts] == [Verdict.HOLDS, Verdict.FAILS]

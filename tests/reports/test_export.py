@@ -199,7 +199,8 @@ def test_a_folder_gives_what_the_run_gave(tmp_path: Path) -> None:
     x = problem.data.test[0][0].double()
     for client in range(6):
         assert type(stored.personal[client]) is nn.Sequential
-        assert stored.personal[client](x).equal(live.personal[client](x))
+        # asked for alone, a client's steps at home round differently than beside others
+        torch.testing.assert_close(stored.personal[client](x), live.personal[client](x))
     assert stored.mixing is None
     with pytest.raises(FedkinError, match=r"open_run\(path, module\)"):
         fedkin.open_run(tmp_path / "a").personal  # noqa: B018
