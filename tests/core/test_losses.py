@@ -1,11 +1,13 @@
 """Losses against their definitions and derivatives, and the models they accept."""
 
+import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 
 from fedkin.core.client import Client
-from fedkin.core.losses import LOSSES
+from fedkin.core.losses import LOSSES, balanced_weights, weighted
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.runs.evaluation import score_model
@@ -78,3 +80,59 @@ def test_sweeps_see_every_example_once_whether_clients_are_alike_or_not(grow):
         slope = torch.sigmoid(x @ v[:5] + v[5]) - y
         g = torch.cat([slope @ x, slope.sum()[None]]) / len(y) + 0.1 * v
         torch.testing.assert_close(replies["g"][i], g)
+
+
+WEIGHTS = (0.5, 3.0, 1.25)
+
+
+@pytest.mark.parametrize("kernel", ["native", "vmap", "autograd"])
+def test_class_weights_are_torchs_in_every_kernel(kernel):
+    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+    problem = Problem(model, blobs(), class_weights=WEIGHTS, dtype=torch.float64)
+    x, y = problem.train.x[:12].view(2, 6, -1), problem.train.y[:12].view(2, 6)
+    v = problem.initial + torch.tensor([[0.0], [0.1]])
+    value, slope = problem.kernel(kernel).value_and_grad(v, x, y, None)
+    along = torch.randn(v.shape, generator=torch.Generator().manual_seed(1), dtype=v.dtype)
+    turn = problem.kernel(kernel).hvp(v, along, x, y, None)
+
+    def torchs(row, i):
+        by_name = {name: part[0] for name, part in problem.layout.split(row[None]).items()}
+        outputs = torch.func.functional_call(problem.spec.module, by_name, (x[i],))
+        weight = torch.tensor(WEIGHTS, dtype=v.dtype)
+        return nn.functional.cross_entropy(outputs, y[i], weight=weight, reduction="none").mean()
+
+    own = torch.func.grad(torchs)
+    for i in range(2):
+        torch.testing.assert_close(value[i, 0], torchs(v[i], i))
+        torch.testing.assert_close(slope[i], own(v[i], i))
+        expected = torch.func.jvp(lambda row, i=i: own(row, i), (v[i],), (along[i],))[1]
+        torch.testing.assert_close(turn[i], expected)
+
+
+def test_weighted_logistic_loss_is_weighted_cross_entropy_of_two_classes():
+    outputs, targets = outputs_and_targets(1, 2)
+    pair = torch.cat([torch.zeros_like(outputs), outputs], 1)
+    loss = weighted(LOSSES["logistic"], (0.5, 4.0))
+    weight = torch.tensor([0.5, 4.0]).double()
+    expected = nn.functional.cross_entropy(pair, targets, weight=weight, reduction="none")
+    torch.testing.assert_close(loss.value(outputs, targets.double()), expected)
+    at = outputs.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(loss.value(at, targets).sum(), at)
+    torch.testing.assert_close(loss.slope(outputs, targets), slope)
+
+
+def test_balanced_weights_are_scikit_learns_and_of_training_rows():
+    data = blobs()
+    problem = Problem(nn.Linear(5, 3), data, class_weights="balanced")
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=data.train.y.numpy())
+    assert problem.spec.loss.weights == pytest.approx(expected.tolist())
+    assert balanced_weights([3, 0, 9]) == pytest.approx((2.0, 1.0, 2 / 3))
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [((1, 2), "2 numbers for 3 classes"), ((1, 0, 1), "above 0"), ("fair", "not 'fair'")],
+)
+def test_wrong_class_weights_are_refused(weights, said):
+    with pytest.raises(FedkinError, match=said):
+        Problem(nn.Linear(5, 3), blobs(), class_weights=weights)

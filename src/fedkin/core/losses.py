@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,8 @@ class Loss:
     are 0 and 1, told apart by the sign of a single output. `probabilities`: softmax (or, binary,
     sigmoid) of outputs trained by it are probabilities of the classes. `curvature` bounds the
     second derivative by the outputs, where it is bounded; `bend` is that derivative where
-    outputs do not meet, `twice` its product with a direction where they do.
+    outputs do not meet, `twice` its product with a direction where they do. `weights` are those
+    of the classes, where examples of some count more (see `weighted`).
     """
 
     name: str
@@ -35,6 +37,7 @@ class Loss:
     curvature: float = 1.0
     bend: PerExample | None = None
     twice: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    weights: tuple[float, ...] = ()
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The class numbers [k] that outputs [k, c] speak for."""
@@ -145,3 +148,30 @@ def get_loss(loss: str | Loss | PerExample) -> Loss:
     if loss not in LOSSES:
         raise unknown("loss", loss, LOSSES)
     return LOSSES[loss]
+
+
+@cache  # so that two problems with the same weights have the same loss, and can be computed as one
+def weighted(loss: Loss, weights: tuple[float, ...]) -> Loss:
+    """A loss in which an example counts by the weight of its class: w[y] * loss."""
+    table = torch.tensor(weights, dtype=torch.float64)
+
+    def times(found: Tensor, targets: Tensor) -> Tensor:
+        own = table.to(found.device, found.dtype)[targets.long()]
+        return found * own.view(-1, *[1] * (found.dim() - 1))
+
+    slope, bend, twice = loss.slope, loss.bend, loss.twice
+    return replace(
+        loss,
+        value=lambda outputs, targets: times(loss.value(outputs, targets), targets),
+        slope=slope and (lambda outputs, targets: times(slope(outputs, targets), targets)),
+        bend=bend and (lambda outputs, targets: times(bend(outputs, targets), targets)),
+        twice=twice and (lambda o, targets, along: times(twice(o, targets, along), targets)),
+        curvature=loss.curvature * max(weights),
+        weights=weights,
+    )
+
+
+def balanced_weights(counts: Sequence[int]) -> tuple[float, ...]:
+    """n / (classes * examples of the class), as scikit-learn has it; 1 for a class without any."""
+    here = sum(1 for count in counts if count)
+    return tuple(sum(counts) / (here * count) if count else 1.0 for count in counts)

@@ -24,7 +24,7 @@ from fedkin.core.kernels import (
 )
 from fedkin.core.kernels.scaled import Scaled
 from fedkin.core.kernels.statistics import Settler
-from fedkin.core.losses import Loss, PerExample, get_loss
+from fedkin.core.losses import Loss, PerExample, balanced_weights, get_loss, weighted
 from fedkin.core.variants import (
     PLAIN,
     Part,
@@ -39,6 +39,7 @@ from fedkin.models.layout import Layout
 from fedkin.models.widths import Widths, narrow
 
 NormName = Literal["shared", "local", "averaged"]
+ClassWeights = Literal["balanced"] | Sequence[float]
 
 
 class Problem:
@@ -55,6 +56,9 @@ class Problem:
     statistics of the client's own training data ("shared": weights and biases are shared),
     "local": with weights and biases that also stay at the client (FedBN), or by the mean of all
     clients' statistics ("averaged").
+
+    With `class_weights`, one for each class, an example's loss is multiplied by that of its class;
+    "balanced": by n / (classes * examples of the class), counted in the training data of all.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Problem:
         dtype: torch.dtype = torch.float32,
         norm: NormName | None = None,
         augment: Sequence[str | OwnChange] = (),
+        class_weights: ClassWeights | None = None,
     ) -> None:
         if norm not in (None, *get_args(NormName)):
             raise unknown("norm", norm, get_args(NormName))
@@ -83,6 +88,8 @@ class Problem:
         first = door.fitting(module, data.train.x[:2].to(self.device), dtype, data.train.here)
         self.input_dtype = first.dtype
         self._loss = get_loss(loss)
+        if class_weights is not None:
+            self._loss = weighted(self._loss, _weights_of(class_weights, data))
         self.train = self._part(data.train)
         self.test = self._part(data.test)
         if data.validation is not None:
@@ -321,3 +328,25 @@ class Problem:
                 f"client '{self.data.names[small[0]]}' has a single training sample, too few for "
                 "batch norm: leave such clients out, or use GroupNorm or LayerNorm"
             )
+
+
+def _weights_of(given: ClassWeights, data: ClientData) -> tuple[float, ...]:
+    """A weight for each class."""
+    classes = data.num_classes
+    if classes is None:
+        raise FedkinError("class_weights are for classes, and these targets are numbers")
+    if isinstance(given, str):
+        if given != "balanced":
+            raise FedkinError(f"class_weights are balanced or a number per class, not '{given}'")
+        if not data.train.here:
+            raise FedkinError(
+                "class_weights = balanced counts the classes of all clients, whose data are "
+                f"elsewhere: give the {classes} weights themselves, as in 1,5"
+            )
+        return balanced_weights(torch.bincount(data.train.y, minlength=classes).tolist())
+    weights = tuple(float(weight) for weight in given)
+    if len(weights) != classes:
+        raise FedkinError(f"class_weights has {len(weights)} numbers for {classes} classes")
+    if not all(0 < weight < float("inf") for weight in weights):
+        raise FedkinError(f"class_weights must be above 0 and finite, not {list(weights)}")
+    return weights

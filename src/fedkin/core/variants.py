@@ -82,6 +82,8 @@ def own_classes_loss(loss: Loss, how: OwnClasses = True) -> Loss:
     """
     if loss.name != "cross-entropy":
         raise FedkinError(f"own_classes needs the cross-entropy loss, not '{loss.name}'")
+    if loss.weights:
+        raise FedkinError("own_classes has no weights of classes: leave class_weights out")
 
     def value(outputs: Tensor, targets: Tensor) -> Tensor:
         present = F.pad(targets[:, 1:], (0, outputs.shape[1] + 1 - targets.shape[1]))

@@ -56,6 +56,11 @@ class ModelConfig(BaseModel):
         description=f"{', '.join(LOSSES)} (default: what fits the target), or a function of "
         "(outputs, targets), one value per example, as in mylosses.py:loss",
     )
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = Field(
+        None,
+        description="how much an example of each class counts in the loss, as in 1,5, or balanced: "
+        "rare classes as much as common ones in all",
+    )
     l2: float = Field(0.0, ge=0, description="adds l2/2*|v|^2 to every client's loss")
     batch_size: int = Field(20, ge=1, le=MOST, description="samples per minibatch")
     reshuffle: bool = Field(
@@ -72,6 +77,18 @@ class ModelConfig(BaseModel):
     )
     device: str = Field("cpu", description="where torch computes: cpu, cuda, mps, ...")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of computation")
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _weights(cls, value: Any) -> Any:
+        if not isinstance(value, str) or value == "balanced":
+            return value
+        try:
+            return tuple(float(part) for part in value.split(","))
+        except ValueError:
+            raise FedkinError(
+                f"class_weights is '{value}': write balanced, or a number per class as in 1,5"
+            ) from None
 
 
 class FaultConfig(BaseModel):
@@ -190,6 +207,7 @@ class RunConfig(BaseModel):
             device=m.device,
             dtype=getattr(torch, m.dtype),
             norm=m.norm,
+            class_weights=m.class_weights,
             augment=find_augment(m.augment),
         )
 

@@ -33,7 +33,8 @@ def grown_loss(metrics: Sequence[Mapping[str, Any]], problem: Problem) -> str | 
         if not course or metrics[-1].get(column) is None:
             continue
         known = course[:-1]
-        if problem.spec.loss.name in ENTROPIES and problem.data.num_classes:
+        loss = problem.spec.loss
+        if loss.name in ENTROPIES and not loss.weights and problem.data.num_classes:
             known = [min(log(problem.data.num_classes), course[0]), *known]
         now = course[-1]
         if known and now > known[0] and now > GROWN * min(known):

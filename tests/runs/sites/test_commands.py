@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedkin.command.cli import main
+from fedkin.errors import FedkinError
 from fedkin.runs.sites.plan import read_serve_config
 from tests.runs.sites.world import write_config, write_data
 
@@ -60,6 +61,25 @@ def test_mistakes_are_answered_in_a_sentence(
     code, text = fedkin(capsys, *filled)
     assert code == 2
     assert sentence in text
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "sentence"),
+    [
+        ("", 'metric = "mine.py:within"', "sites know the built-in metrics only"),
+        ("[data]", 'group_column = "person"', "group_column = 'person' is for tables in one place"),
+        ("[data]", 'time_column = "day"', "every site splits its own rows by test_fraction"),
+        ("[data]", 'test = "folds:5"', "test = 'folds:5' is for tables in one place"),
+        ("[model]", 'class_weights = "balanced"', "give the weights themselves"),
+    ],
+)
+def test_what_sites_cannot_do_is_told_before_anybody_joins(
+    tmp_path: Path, table: str, line: str, sentence: str
+):
+    config = tmp_path / "config.toml"
+    config.write_text(f'method = "fedavg"\n{table}\n{line}\n')
+    with pytest.raises(FedkinError, match=sentence):
+        read_serve_config(config)
 
 
 def test_a_strange_key_of_the_sites_table_is_told(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from fedkin.core.metrics import BUILT_IN
 from fedkin.data import DataConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.facts import with_facts
@@ -20,7 +21,7 @@ from fedkin.data.site import SHARED_KEYS, Agreement
 from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
-from fedkin.runs.plugins import refuse_files
+from fedkin.runs.plugins import is_file, refuse_files
 from fedkin.runs.sites.site import NAME
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
@@ -164,12 +165,14 @@ def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
     values = read_toml(path)
     values.pop("made_with", None)
     sites = values.pop("sites", {})
+    _refuse_metrics(values.get("metric", ()), path)
     refuse_files(
         values,
         "sites run only what is installed there, so make it a package with an entry point "
         "(fedkin.methods or fedkin.models) and install it at the server and at every site",
     )
     config = make_config(values, str(path))
+    _refuse_what_needs_all_data(config, path)
     if config.patience is not None:
         raise FedkinError(
             f"{path}: patience is not for runs over sites, whose memory does not go back to the "
@@ -178,3 +181,30 @@ def read_serve_config(path: Path) -> tuple[RunConfig, Agreement]:
     agreement = validated(Agreement, sites, f"{path}: [sites]")
     # every round is saved: the memory of sites only goes back a few rounds
     return config.model_copy(update={"checkpoint_every": 1}), agreement
+
+
+def _refuse_metrics(given: Any, path: Path) -> None:
+    """Before anything is read from files: sites compute metrics, and run only what they have."""
+    names = given.split(",") if isinstance(given, str) else given
+    own = [str(name).strip() for name in names if str(name).strip() not in BUILT_IN]
+    if own and is_file(own[0]):
+        raise FedkinError(
+            f"{path}: sites know the built-in metrics only, and '{own[0]}' is your own: choose "
+            f"from {', '.join(BUILT_IN)}"
+        )
+
+
+def _refuse_what_needs_all_data(config: RunConfig, path: Path) -> None:
+    """Settings by which rows of a whole table are split, or all clients' classes are counted."""
+    for key in ("group_column", "time_column", "test"):
+        value = getattr(config.data, key)
+        if value:
+            raise FedkinError(
+                f"{path}: {key} = '{value}' is for tables in one place: every site splits its own "
+                "rows by test_fraction; leave it out"
+            )
+    if config.model.class_weights == "balanced":
+        raise FedkinError(
+            f"{path}: class_weights = balanced counts the classes of all clients, which nobody "
+            "sees when data stay at sites: give the weights themselves, as in [1, 5]"
+        )
