@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from fedkin import train
+from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import DataConfig, load
 from fedkin.errors import FedkinError
 from fedkin.methods import Ditto, FedAvg
 from fedkin.models import build
+from fedkin.runs import early
 from fedkin.runs.early import best_round, waited
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.groups import Records
-from fedkin.runs.measures import ACCURACY, LOSS
+from fedkin.runs.measures import ACCURACY, LOSS, Measure
 from fedkin.runs.settings import Settings
 from fedkin.runs.training import Trainer
 from tests.run_command import Fedkin
@@ -106,3 +108,12 @@ def test_patience_needs_validation_data(fedkin: Fedkin) -> None:
     assert "is finished" in fedkin("resume", "run").out
     assert fedkin("report", "run").code == 0
     assert fedkin("run", "local", *words, *early).code == 2
+
+
+def test_the_deciding_metric_tells_which_way_is_better():
+    rows = [{"round": r, "validation_auc": v, "validation_rmse": v}
+            for r, v in ((1, 0.5), (2, 0.9), (3, 0.4), (4, 0.6))]  # fmt: skip
+    auc, rmse = (Measure.of(METRICS[name]) for name in ("auc", "rmse"))
+    assert (early.best_round(rows, auc), early.best_round(rows, rmse)) == (2, 3)
+    assert early.waited(rows, auc, 2)
+    assert not early.waited(rows, rmse, 2)

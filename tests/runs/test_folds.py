@@ -147,5 +147,8 @@ def test_one_split_of_several_must_be_named(table: Path) -> None:
     config = config_of(table).model_copy(update={"engine": "flower"})
     with pytest.raises(FedkinError, match="computes no folds"):
         command.run(config, table.parent / "elsewhere", quiet=True)
+    config = config_of(table).model_copy(update={"patience": 2})
+    with pytest.raises(FedkinError, match="leave patience out"):
+        command.run(config, table.parent / "elsewhere", quiet=True)
     named = DataConfig(name="digits", test="folds:3", fold=3)
     assert len(load(named, 0).test.y) == pytest.approx(1797 / 3, rel=0.05)

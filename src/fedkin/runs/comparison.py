@@ -216,6 +216,10 @@ def fold_tasks(
     """The runs of all folds; the folder of the whole is made if it is not there."""
     if config.engine != "embedded":
         raise FedkinError(f"engine {config.engine} computes no folds: leave engine or test out")
+    if config.patience is not None:
+        raise FedkinError(
+            "folds end in the same round to be pooled: leave patience out, or test = folds"
+        )
     configs = {
         fold: config.model_copy(update={"data": config.data.model_copy(update={"fold": fold})})
         for fold in range(1, (config.data.folds or 0) + 1)
