@@ -11,6 +11,8 @@ from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.methods import Method, State
+from fedkin.methods.registry import get_method
+from fedkin.runs import checks
 from fedkin.runs.checks import blobs, federation, personal_models, run
 
 __all__ = ["blobs", "federation", "further", "least_squares", "line", "personal_models",
@@ -52,3 +54,8 @@ def further(method: Method, fed: Federation, state: State, rounds: int) -> State
         fed.begin_round(number)
         method.round(fed, state)
     return state
+
+
+def make_named(name: str, **options: object) -> Method:
+    """A method by its name as the common checks make it: the same local work for all."""
+    return checks.make(get_method(name), **options)

@@ -13,14 +13,16 @@ from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
 from fedkin.models import build
+from fedkin.runs.checks import usual
 from tests.helpers import blobs, personal_models
-from tests.test_common_checks import every_method, make
+from tests.helpers import make_named as make
+from tests.test_common_checks import every_method
 
 ROUNDS = 3
 
 
-def problem(seed: int, batch_size: int = 6) -> Problem:
-    model, data = build("mlp:8", (5,), 3, seed), blobs(4, samples=20, seed=seed)
+def problem(seed: int, batch_size: int = 6, name: str = "mlp:8") -> Problem:
+    model, data = build(name, (5,), 3, seed), blobs(4, samples=20, seed=seed)
     return Problem(model, data, batch_size=batch_size, dtype=torch.float64)
 
 
@@ -52,7 +54,8 @@ def stacked(methods: list[Method], problems: list[Problem], seeds: list[int]) ->
 
 @every_method
 def test_stacked_runs_of_every_method_equal_the_same_runs_alone(name: str) -> None:
-    problems, seeds = [problem(0), problem(1), problem(0)], [0, 1, 2]
+    model = usual(get_method(name))
+    problems, seeds = [problem(i, name=model) for i in (0, 1, 0)], [0, 1, 2]
     methods = [make(name, lr=lr) for lr in (0.05, 0.02, 0.01)]
     for result, method, p, seed in zip(
         stacked(methods, problems, seeds), methods, problems, seeds, strict=True

@@ -177,7 +177,7 @@ def test_twice_the_condition_number_takes_acd_root_two_and_lsgd_twice_the_rounds
         return float(np.mean([rounds_needed(method, kappa, seed) for seed in range(3)]))
 
     def plain(kappa: float) -> int:
-        return rounds_needed(LSGD(**given, lr=4.0, local_steps=1), kappa)
+        return rounds_needed(LSGD(**given, rescale=True, lr=4.0, local_steps=1), kappa)
 
     assert 1.2 < accelerated(200) / accelerated(100) < 1.65
     assert 1.9 < plain(200) / plain(100) < 2.1

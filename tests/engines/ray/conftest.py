@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedkin.core.problem import Problem
-from tests.test_common_checks import problem
+from fedkin.runs.checks import problem
 
 if TYPE_CHECKING:
     from fedkin.engines.ray.shards import Shards
@@ -22,7 +22,7 @@ if find_spec("ray") is None:  # the extra fedkin[ray] is not installed
 @pytest.fixture(scope="session")
 def small() -> Problem:
     """Five clients of different sizes, in double precision."""
-    return problem("mlp:8", torch.float64)
+    return problem("mlp-norm:8", torch.float64)  # with norms, so that it suits all methods
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,9 @@ from torch.nn.utils import parameters_to_vector
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
+from fedkin.runs.checks import problem
 from fedkin.runs.training import train
-from tests.test_common_checks import make, problem
+from tests.helpers import make_named as make
 
 METHODS = ("fedavg", "scaffold", "pfedme", "perm", "asvrcd", "submodel")
 

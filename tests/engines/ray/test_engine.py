@@ -11,7 +11,8 @@ from fedkin.engines.ray.engine import RayEngine
 from fedkin.engines.ray.shards import Shards
 from fedkin.methods.scaffold import Scaffold
 from tests.helpers import federation, personal_models, run
-from tests.test_common_checks import every_method, make
+from tests.helpers import make_named as make
+from tests.test_common_checks import every_method
 
 
 def sharded(shards: Shards, problem: Problem, name: str = "x", **options: object) -> Federation:

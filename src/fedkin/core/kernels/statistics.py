@@ -28,6 +28,13 @@ class Settler:
     def __init__(self, spec: ModelSpec) -> None:
         self.spec, self._local = spec, threading.local()
 
+    def __getstate__(self) -> ModelSpec:
+        """What another process needs to have the same: modules of threads are made anew there."""
+        return self.spec
+
+    def __setstate__(self, spec: ModelSpec) -> None:
+        self.spec, self._local = spec, threading.local()
+
     def rows(self, v: Tensor, examples: Iterable[Tensor]) -> Tensor:
         """The statistics [B, s] of every row's model on that row's examples."""
         found = [self._row(row, own) for row, own in zip(v, examples, strict=True)]
