@@ -106,14 +106,13 @@ def last_clients(run: Records) -> pd.DataFrame:
 def _noise(run: Records, twin: Records, kind: str, measure: Measure, names: pd.Index) -> pd.Series:
     """How much of a difference may be noise; 0 where a run did not measure it."""
     first, second = read_resamples(run.path), read_resamples(twin.path)
-    if "personal" not in first or kind not in second or measure.name not in METRICS:
+    if "personal" not in first or kind not in second or measure.name == "loss":
         return pd.Series(0.0, names)
     if first["personal"].shape != second[kind].shape or len(names) != len(first["certain"]):
         return pd.Series(0.0, names)
-    metric = METRICS[measure.name]
-    half = noise(
-        first["personal"], second[kind], first["certain"], metric.share or metric.per_class
-    )
+    metric = METRICS.get(measure.name)  # a user's own is not known here, and not bounded
+    bounded = metric is not None and (metric.share or metric.per_class)
+    half = noise(first["personal"], second[kind], first["certain"], bounded)
     return pd.Series(half.numpy(), names)
 
 
