@@ -1,0 +1,1 @@
+"""Sums of sites' answers that show no single one (Bonawitz et al., 2017). Knows no network."""
