@@ -10,10 +10,12 @@ from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.superlink.grid import HttpGrid
 
 from fedkin.command.runs import finish
 from fedkin.command.screen import say
+from fedkin.engines.flower.private import (
+    HttpGrid,
+)
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.sites.plan import read_serve_config

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from fedkin.core.federation import Federation
 from fedkin.core.memory import Memory
+from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.engines import Wire
 from fedkin.engines.flower.engine import Flower, SiteRequest
 from fedkin.engines.wire import Message, Site
 from fedkin.errors import DivergedError
 from fedkin.methods import FedAvg, Scaffold
+from fedkin.runs.evaluation import score_model
 from tests.helpers import blobs, run
 
 SITES = ("a", "b", "c", "d")
@@ -30,7 +32,10 @@ class Boys:
         self.site = Site(problem, Memory(problem.num_clients))
         self.spoil, self.requests = spoil, list[SiteRequest]()
 
-    def exchange(self, requests: Sequence[SiteRequest]) -> dict[int, Message | str]:
+    def exchange(
+        self, requests: Sequence[SiteRequest], everyone: bool = False
+    ) -> dict[int, Message | str]:
+        self.everyone = everyone
         self.requests += requests
         answers = {}
         for i, request in enumerate(requests):
@@ -86,6 +91,10 @@ BAD: dict[str, Callable[[Message], Message | str | None]] = {
     "NaN": lambda answer: ({k: v * torch.nan for k, v in answer[0].items()}, answer[1]),
     "counts": lambda answer: (answer[0], {**answer[1], "gradients": True}),
     "no counts": lambda answer: (answer[0], {"good": True}),
+    "endless work": lambda answer: (answer[0], {**answer[1], "gradients": 2**61}),
+    "more work than others": lambda answer: (answer[0], {**answer[1], "samples": 10**7}),
+    "a huge update": lambda answer: ({k: v + 1e6 for k, v in answer[0].items()}, answer[1]),
+    "escape codes": lambda answer: ({}, {"error": "\x1b[2J\nround 9: all is well" * 10**5}),
 }
 
 
@@ -98,6 +107,7 @@ def test_a_bad_answer_is_left_out_and_its_site_named(kind: str):
     if kind != "lost":
         assert len(said) == 3
         assert all("the answer of 'c' is left out" in sentence for sentence in said)
+        assert all(sentence.isprintable() and len(sentence) < 500 for sentence in said)
 
 
 def test_most_sites_say_what_an_answer_looks_like():
@@ -117,6 +127,14 @@ def test_when_all_answers_are_nan_the_run_has_diverged():
         run(FedAvg(), fed, 1)
 
 
+def test_an_evaluation_waits_for_everyone_and_a_round_as_agreed():
+    fed, _ = federation(lambda _, answer: answer)
+    run(FedAvg(), fed, 1)
+    assert fed.engine.transport.everyone is False  # type: ignore[attr-defined]
+    score_model(fed, fed.initial_model())
+    assert fed.engine.transport.everyone is True  # type: ignore[attr-defined]
+
+
 def test_letters_tell_their_place_and_name_a_registered_step():
     fed, _ = federation(lambda _, answer: answer)
     run(FedAvg(), fed, 2)
@@ -126,3 +144,20 @@ def test_letters_tell_their_place_and_name_a_registered_step():
         [1, number, 0, i] for number in (1, 2) for i in range(4)
     ]
     assert {request.facts["step"] for request in requests} == {"fedkin.methods.fedavg:local_sgd"}
+
+
+def test_a_site_clips_its_answer_before_it_leaves() -> None:
+    """And the server adds noise that nobody can compute again."""
+    lengths = []
+
+    def measured(_: str, answer: Message) -> Message:
+        lengths.append(float(answer[0]["dx"].norm()))
+        return answer
+
+    fed, said = federation(measured)
+    fed.privacy = Privacy({"": 0.01}, 1.0, len(SITES), secret=True)
+    first = run(FedAvg(lr=0.1), fed, 1).x
+    assert max(lengths) <= 0.01
+    assert min(lengths) > 0.009
+    assert not torch.equal(first, run(FedAvg(lr=0.1), fed, 1).x)
+    assert not said

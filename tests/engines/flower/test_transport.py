@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from math import nan
 from typing import Any
 
 import pytest
 
+from fedkin.engines.flower.answers import IncomingAnswer
 from fedkin.engines.flower.engine import SiteRequest
 from fedkin.engines.flower.records import from_records
-from fedkin.engines.flower.transport import FlowerTransport, KnownSite, WaitPolicy
+from fedkin.engines.flower.transport import FlowerTransport, KnownSite, Sent, WaitPolicy
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from tests.runs.sites.world import card
@@ -48,16 +50,70 @@ def returns(name: str, node: int) -> Callable[[Scripted], None]:
     return lambda transport: transport._meet(node, ({}, card(name)))
 
 
-def exchange(transport: Scripted, sites: str) -> dict[int, Message | str]:
-    return transport.exchange([SiteRequest(name, {}, {}, {}) for name in sites])
+def exchange(
+    transport: Scripted, sites: str, everyone: bool = False
+) -> dict[int, Message | str]:
+    return transport.exchange([SiteRequest(name, {}, {}, {}) for name in sites], everyone)
 
 
-def test_a_request_waits_for_the_agreed_share():
-    transport = Scripted(
-        "abcde", WaitPolicy(0.8, 60), answer(1, 2), answer(0), answer(4), answer(3)
-    )
+ONE_BY_ONE = (answer(1, 2), answer(0), answer(4), answer(3))
+
+
+def test_a_request_waits_for_all_in_reach():
+    transport = Scripted("abcde", WaitPolicy(), *ONE_BY_ONE)
+    assert set(exchange(transport, "abcde")) == set(range(5))
+    assert not transport.attendance.summary()
+
+
+def test_a_share_is_enough_once_the_others_had_as_long_again(monkeypatch: pytest.MonkeyPatch):
+    transport = Scripted("abcde", WaitPolicy(0.8, 60), *ONE_BY_ONE)
+    assert len(exchange(transport, "abcde")) == 5  # the fifth came within its grace
+    monkeypatch.setattr("fedkin.engines.flower.transport.GRACE", 0.0)
+    transport.turns = [*ONE_BY_ONE[:3], lambda _: time.sleep(0.05)]
     assert set(exchange(transport, "abcde")) == {0, 1, 2, 4}
-    assert len(transport.turns) == 1
+    assert transport.attendance.end_round() == (
+        {"unanswered": 1, "late": 0, "left_out": 0},
+        "no answer in time from d (1)",
+    )
+    assert transport.attendance.summary() == ["'d' answered 1 of 2 requests in time"]
+    assert "d" in transport.known  # it is healthy: only this once it came too late
+    transport.turns = list(ONE_BY_ONE)
+    assert len(exchange(transport, "abcde", everyone=True)) == 5  # whatever the share
+
+
+def test_nobody_is_always_asked_last():
+    transport, last = Scripted("abcde", WaitPolicy()), set()
+    for _ in range(40):
+        transport.turns = [answer(0, 1, 2, 3, 4)]
+        exchange(transport, "abcde")
+        last.add(transport.sent[-1])
+    assert last == set(map(ord, "abcde"))
+
+
+def test_an_answer_that_comes_late_is_counted():
+    transport = Scripted("ab", WaitPolicy())
+    late = IncomingAnswer("message", "key", [])
+    transport._open(Sent(ord("b"), 0, 7, 1, "b"), late, stale=True)
+    told_by_flower = IncomingAnswer("message", "key", [], from_link=True)
+    transport._open(Sent(ord("a"), 0, 7, 0, "a"), told_by_flower, stale=True)
+    assert transport.attendance.end_round()[0] == {"unanswered": 0, "late": 1, "left_out": 0}
+    assert transport.attendance.of("b").heard is not None
+
+
+def test_a_server_that_is_to_stop_does_not_wait_for_a_site_to_come_back():
+    transport = Scripted("", WaitPolicy())
+    transport.stopping = lambda: True
+    with pytest.raises(KeyboardInterrupt):
+        exchange(transport, "a")
+
+
+def test_names_and_reasons_of_sites_are_shown_as_plain_text():
+    transport = Scripted("", WaitPolicy())
+    transport._meet(5, ({}, card("a\x1b[2Jb\nroot: all is well" + "x" * 900_000)))
+    transport._meet(6, ({}, {"name": "b", "error": "\x1b]0;gone\x07\n" + "y" * 900_000}))
+    for sentence in transport.said:
+        assert sentence.isprintable()
+        assert len(sentence) < 500
 
 
 def test_a_silent_site_is_left_out_until_it_is_heard_of_again():
@@ -75,7 +131,7 @@ def test_a_silent_site_is_left_out_until_it_is_heard_of_again():
 def test_a_site_that_comes_back_gets_its_letter_again():
     transport = Scripted("ab", WaitPolicy(1.0, 60), answer(0), returns("b", 77), answer(1))
     assert set(exchange(transport, "ab")) == {0, 1}
-    assert transport.sent == [ord("a"), ord("b"), 77]
+    assert sorted(transport.sent) == [77, ord("a"), ord("b")]
 
 
 def test_those_not_in_reach_are_lost_without_waiting():

@@ -25,7 +25,9 @@ class NoNetwork:
     def __init__(self, sites: dict[str, SiteWorker]) -> None:
         self.sites = sites
 
-    def exchange(self, requests: Sequence[SiteRequest]) -> dict[int, Message | str]:
+    def exchange(
+        self, requests: Sequence[SiteRequest], everyone: bool = False
+    ) -> dict[int, Message | str]:
         answers: dict[int, Message | str] = {}
         for i, request in enumerate(requests):
             down = to_records(request.facts, shared=request.shared, own=request.own)

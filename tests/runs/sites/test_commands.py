@@ -10,6 +10,7 @@ import pytest
 from fedkin.command.cli import main
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.plan import read_serve_config
+from fedkin.runs.sites.serving import ServeOptions
 from tests.runs.sites.world import write_config, write_data
 
 
@@ -42,10 +43,11 @@ def test_certs_says_what_it_made_and_makes_nothing_twice(
         (["serve", "{config}", "--host", "0.0.0.0"], "make certificates with `fedkin certs`"),
         (["serve", "{config}", "--certs", "{tmp}"], "there is no file"),
         (["serve", "{config}", "--wait", "2"], "--wait must be above 0 and at most 1"),
-        (["serve", "{config}", "--clients", "0"], "--clients must be at least 1"),
+        (["serve", "{config}", "--clients", "0"], "0 is not in the range 1<=x"),
         (["serve", "--resume", "{tmp}"], "is not a run folder"),
         (["join", "--server", "far.example:1", "--data", "{data}", "--name", "a"], "--certs"),
         (["join", "--server", "127.0.0.1:1", "--data", "{data}", "--name", "a/b"], "site's name"),
+        (["join", "--server", "127.0.0.1:1", "--data", "{data}", "--name", "a\n"], "site's name"),
         (["join", "--server", "nonsense", "--data", "{data}", "--name", "a"], "write HOST:PORT"),
         (
             ["join", "--server", "127.0.0.1:1", "--data", "no.csv", "--name", "a"],
@@ -80,6 +82,12 @@ def test_what_sites_cannot_do_is_told_before_anybody_joins(
     config.write_text(f'method = "fedavg"\n{table}\n{line}\n')
     with pytest.raises(FedkinError, match=sentence):
         read_serve_config(config)
+
+
+def test_the_command_that_continues_a_run_is_whole():
+    options = ServeOptions("0.0.0.0", 8123, Path("my certs"))
+    assert options.resume == "fedkin serve --host 0.0.0.0 --port 8123 --certs 'my certs' --resume"
+    assert ServeOptions().resume == "fedkin serve --resume"
 
 
 def test_a_strange_key_of_the_sites_table_is_told(

@@ -32,7 +32,12 @@ def personal_models(trainer: Trainer) -> torch.Tensor:
     return torch.cat(list(models_of(contender.fed, request)))
 
 
-@pytest.mark.parametrize("method", list(RUNS))
+# test_all_methods.py has every method without processes
+LONG = {"pfedme", "scaffold"}
+CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in RUNS]
+
+
+@pytest.mark.parametrize("method", CASES)
 def test_sites_give_the_embedded_engines_numbers(world: World, tmp_path: Path, method: str):
     config = write_config(tmp_path, method, **RUNS[method])
     served, said = run_over(world.link, config, tmp_path / "run")

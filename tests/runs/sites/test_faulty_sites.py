@@ -47,7 +47,8 @@ def test_nonsense_is_left_out_and_named(world: World, tmp_path: Path):
         (sentence,) = [s for s in said if f"round {number}: the answer of '{BAD}'" in s]
         assert reason in sentence
     assert f"round 1: left out answers that are not finite: {BAD}" in log
-    assert len([s for s in said if "left out" in s]) == 8
+    assert len([s for s in said if "is left out:" in s]) == 8
+    assert any(f"'{BAD}' answered" in s and "8 were left out" in s for s in said)
     assert not [s for s in said if "on purpose" in s]  # what an error quotes stays at the site
 
 

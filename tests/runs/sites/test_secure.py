@@ -35,6 +35,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_certificates(folder / "others", ["127.0.0.1"], ["stranger"])
     stranger = folder / "others" / "sites" / "stranger"
     shutil.copy(folder / "ours" / "authority.pem", stranger / "authority.pem")
+    (stranger / "site.pem").unlink()  # its own command would see that the two do not fit
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from fedkin.data import DataConfig
 from fedkin.data.site import Agreement
+from fedkin.engines.flower import private
 from fedkin.engines.flower.certificates import (
     ServerFiles,
     SiteFiles,
     make_certificates,
     read_public,
 )
-from fedkin.engines.flower.scripts.superlink import Gate
+from fedkin.engines.flower.scripts.gate import Gate
 from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.joining import keys_for
@@ -80,9 +82,9 @@ def test_over_a_network_nothing_goes_without_certificates(host: str, needs: bool
 
 
 def request(
-    path: str, peer: str = "10.0.0.9", key: bytes = b"known", **changes: Any
+    path: str, peer: str = "10.0.0.9", key: bytes = b"known", word: bytes = b"", **changes: Any
 ) -> dict[str, Any]:
-    headers = [(b"content-length", b"10"), (b"flwr-public-key", key)]
+    headers = [(b"content-length", b"10"), (b"flwr-public-key", key), (b"x-fedkin-secret", word)]
     return {
         "type": "http", "method": "POST", "path": path, "headers": headers,
         "client": (peer, 5), "server": ("10.0.0.1", 8000), **changes,
@@ -93,7 +95,7 @@ async def nobody(*_: Any) -> None:
     raise AssertionError
 
 
-GATE = Gate(nobody, most=100, keys=frozenset({b"known"}))
+GATE = Gate(nobody, most=100, keys=frozenset({b"known"}), word="sesame")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,13 @@ GATE = Gate(nobody, most=100, keys=frozenset({b"known"}))
         (request("/v1/control/register-node"), 403),
         (request("/v1/runtime/acquire-task"), 403),
         (request("/docs", method="GET"), 403),
-        (request("/v1/control/start-run", peer="127.0.0.1"), 0),
-        (request("/v1/control/start-run", peer="10.0.0.1"), 0),
-        (request("/v1/control/start-run", client=None), 403),
+        (request("/v1/control/start-run", peer="127.0.0.1"), 403),  # anybody here, or a tunnel
+        (request("/v1/control/stop-run", peer="127.0.0.1", word=b"please"), 403),
+        (request("/v1/control/start-run", peer="127.0.0.1", word=b"sesame"), 0),
+        (request("/v1/control/start-run", peer="10.0.0.1", word=b"sesame"), 0),
+        (request("/v1/control/start-run", word=b"sesame"), 403),
+        (request("/v1/runtime/push-object", peer="127.0.0.1"), 403),
+        (request("/v1/control/start-run", client=None, word=b"sesame"), 403),
         (request("/v1/fleet/push-object", headers=[(b"content-length", b"101"),
                                                     (b"flwr-public-key", b"known")]), 413),
         (request("/v1/fleet/push-object", headers=[(b"content-length", b"-1"),
@@ -122,7 +128,30 @@ def test_the_gate_lets_sites_reach_the_fleet_api_only(asked: dict[str, Any], sta
 
 
 def test_without_keys_the_gate_asks_for_none():
-    assert Gate(nobody, most=100, keys=None).refusal(request("/v1/fleet/x", key=b"strange")) == 0
+    gate = Gate(nobody, most=100, keys=None, word="sesame")
+    assert gate.refusal(request("/v1/fleet/x", key=b"strange")) == 0
+    assert gate.refusal(request("/v1/control/stop-run", peer="127.0.0.1")) == 403
+
+
+def test_a_sites_own_port_takes_nothing_from_strangers():
+    gate = Gate(nobody, most=100, keys=None, word="sesame", fleet=False)
+    for path in ("/v1/fleet/x", "/v1/runtime/push-object", "/docs"):
+        assert gate.refusal(request(path, peer="127.0.0.1")) == 403
+    asked = request("/v1/runtime/push-object", peer="127.0.0.1", word=b"sesame")
+    assert gate.refusal(asked) == 0
+    asked["headers"][0] = (b"content-length", b"400000000")
+    assert gate.refusal(asked) == 413
+
+
+PRIVATE = re.compile(r"^\s*(?:from|import) (flwr\.(?!app|serverapp|clientapp)[\w.]+)", re.MULTILINE)
+
+
+def test_what_is_private_in_flower_is_named_in_one_place():
+    here = Path(private.__file__).parent
+    allowed = {here / "private.py", *(here / "scripts").glob("*.py")}
+    for path in here.parents[1].rglob("*.py"):
+        found = PRIVATE.findall(path.read_text())
+        assert not found or path in allowed, f"{path} imports {found}"
 
 
 # the plan ---------------------------------------------------------------------------------
@@ -148,6 +177,10 @@ def test_a_plan_survives_its_file(tmp_path: Path):
         (card("b", fedkin="0.0.1"), "its fedkin is 0.0.1"),
         (card("b", train=0), "train should be greater than or equal to 1"),
         (card("b", train="many"), "train should be a whole number"),
+        (card("b", train=10**400), "train should be less than or equal to"),
+        (card("b", shape=[10**30]), "shape"),
+        (card("b", parameters=10**40), "parameters should be less"),
+        (card("b", identity="\x1b[2J"), "identity string should match"),
         (card("b", test=-1), "test should be greater"),
         (card("b", shape=[10**9, -1]), "shape"),
         (card("b", shape="wide"), "shape should be a list"),

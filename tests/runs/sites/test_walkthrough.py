@@ -71,7 +71,8 @@ def test_three_clinics_train_and_strangers_are_told_why_they_cannot(tmp_path: Pa
 
         def join(name: str, file: str, through: Recorder, home: str = "") -> Process:
             where = ("--home", tmp_path / home) if home else ()
-            process = site(tmp_path, name, tmp_path / f"{file}.csv", through.address, *where)
+            allowed = ("--columns", "age,bmi,sex", "--target", "outcome", *where)
+            process = site(tmp_path, name, tmp_path / f"{file}.csv", through.address, *allowed)
             processes.append(process)
             return process
 

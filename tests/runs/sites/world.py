@@ -176,7 +176,7 @@ def fedkin(words: list[str]) -> None:
 
 
 def site(folder: Path, name: str, data: Path, server: str, *more: object) -> Process:
-    words = ["join", "--server", server, "--data", data, "--name", name]
+    words = ["join", "--server", server, "--data", data, "--name", name, "--yes"]
     return Process(fedkin, [*words, "--home", folder / name, *more], folder / f"{name}.log")
 
 

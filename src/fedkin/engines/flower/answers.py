@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 
 from flwr.app import Array, RecordDict
 from flwr.app import Message as FlowerMessage
-from flwr.proto.message_pb2 import (
+
+from fedkin.engines.flower.private import (
     ConfirmMessageReceivedRequest,
+    HttpGrid,
+    PullAppMessagesRequest,
     PullObjectRequest,
-)
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
+    inflate_object_from_contents,
     iterate_object_tree,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.superlink.grid import HttpGrid
-
+from fedkin.engines.flower.text import shown
 from fedkin.errors import FedkinError
 
 MOST_PIECES = 10_000
@@ -37,6 +36,7 @@ class IncomingAnswer:
     size: int = 0
     problem: str | None = None
     lost: bool = False
+    from_link: bool = False  # the SuperLink itself tells that a node is gone or out of time
 
     def fetch(self, grid: HttpGrid, limit: int) -> bool:
         """Fetch the pieces that are there; True when the answer is complete."""
@@ -71,13 +71,14 @@ class IncomingAnswer:
         try:
             message = inflate_object_from_contents(self.key, self.pieces)
         except Exception as error:  # a malformed answer of one site must not stop the others
-            raise FedkinError(f"it cannot be unpacked ({type(error).__name__}: {error})") from None
+            reason = f"{type(error).__name__}: {shown(str(error))}"
+            raise FedkinError(f"it cannot be unpacked ({reason})") from None
         if not isinstance(message, FlowerMessage):
             raise FedkinError("it is not a message")
         if message.has_error():
             # a message from the SuperLink to itself: the node has disconnected or timed out
             self.lost = message.metadata.src_node_id == message.metadata.dst_node_id
-            raise FedkinError(f"Flower says '{message.error.reason}'"[:500])
+            raise FedkinError(f"Flower says '{shown(message.error.reason)}'")
         return message.content
 
     def discard(self, grid: HttpGrid) -> None:
@@ -112,4 +113,5 @@ def arrivals(grid: HttpGrid, sent: Sequence[str]) -> Iterator[IncomingAnswer]:
         about = message.metadata
         if about.reply_to_message_id in sent:
             pieces = [piece.object_id for piece in iterate_object_tree(tree)]
-            yield IncomingAnswer(about.reply_to_message_id, about.message_id, pieces)
+            own = about.src_node_id == about.dst_node_id
+            yield IncomingAnswer(about.reply_to_message_id, about.message_id, pieces, from_link=own)

@@ -42,6 +42,7 @@ class SiteFiles:
     def of(cls, folder: Path) -> SiteFiles:
         files = cls(folder / "authority.pem", folder / "site.key", folder / "site.pub")
         _exist(files.authority, files.key, files.public)
+        check_secret(files.key)
         return files
 
 
@@ -65,6 +66,7 @@ class ServerFiles:
             {path.parent.name: path for path in keys},
         )
         _exist(files.authority, files.certificate, files.key)
+        check_secret(files.key)
         if not files.sites:
             raise FedkinError(f"{folder} has no sites' keys: add some with `fedkin certs --site`")
         return files
@@ -87,13 +89,25 @@ def read_public(path: Path) -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+def check_site_name(site: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", site):
+        raise FedkinError(f"{site!r} cannot be a site's name: letters, digits, . _ - only")
+
+
+def check_secret(*secrets: Path) -> None:
+    """Raise if a private key can be read by everybody on this machine."""
+    for path in secrets:
+        if path.stat().st_mode & 0o007:
+            raise FedkinError(f"{path} can be read by everybody here: chmod 600 {path}")
+
+
 def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) -> list[str]:
     """Make what is missing in a folder; keys that are there stay. Returns a sentence for each."""
     for site in sites:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", site):
-            raise FedkinError(f"'{site}' cannot be a site's name: letters, digits, . _ - only")
+        check_site_name(site)
     made = []
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / "sites").mkdir(exist_ok=True, mode=0o700)
     authority = folder / "authority.pem"
     if not authority.exists():
         _make_authority(folder)
@@ -103,10 +117,42 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str]) 
         made.append(f"server certificate for {', '.join(hosts)} in {folder / 'server'}")
     for site in sites:
         place = folder / "sites" / site
-        if not (place / "site.key").exists():
+        new = not (place / "site.key").exists()
+        if new:
             _make_site(place, authority)
             made.append(f"key of '{site}' in {place}: give this folder to that site only")
+        if not (place / "site.pem").exists():
+            if (folder / "authority.key").exists():
+                certify_site(folder, site)
+                made += [] if new else [f"certificate of '{site}' in {place}: site.pem"]
+            else:
+                made.append(f"no certificate of '{site}' for secure sums: no authority.key here")
     return made
+
+
+def certify_site(folder: Path, site: str) -> None:
+    """The authority says whose key it is, so that other sites need not ask the server."""
+    place = folder / "sites" / site
+    issuer = x509.load_pem_x509_certificate((folder / "authority.pem").read_bytes())
+    issuer_key = _authority_key(folder)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    public = load_ssh_public_key((place / "site.pub").read_bytes())
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, site)])
+    certificate = (
+        _builder(subject, issuer.subject, public)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(issuer_key, hashes.SHA384())
+    )
+    (place / "site.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _authority_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_pem_private_key((folder / "authority.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
 
 
 def _make_authority(folder: Path) -> None:
@@ -131,12 +177,11 @@ def _make_authority(folder: Path) -> None:
 def _make_server(folder: Path, hosts: Sequence[str]) -> None:
     issuer = x509.load_pem_x509_certificate((folder / "authority.pem").read_bytes())
     try:
-        issuer_key = load_pem_private_key((folder / "authority.key").read_bytes(), None)
+        issuer_key = _authority_key(folder)
     except FileNotFoundError:
         raise FedkinError(
             f"{folder / 'authority.key'} is needed to sign a server's certificate"
         ) from None
-    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP384R1())
     # the server's own programs reach it over loopback
     names = [_host(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
@@ -150,7 +195,7 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(identifier, critical=False)
         .sign(issuer_key, hashes.SHA384())
     )
-    (folder / "server").mkdir(exist_ok=True)
+    (folder / "server").mkdir(exist_ok=True, mode=0o700)
     write_private(folder / "server" / "server.key", _pem(key))
     (folder / "server" / "server.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
 
@@ -158,7 +203,7 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> None:
 def _make_site(place: Path, authority: Path) -> None:
     """An elliptic-curve key in OpenSSH's format, as Flower reads it."""
     key = ec.generate_private_key(ec.SECP384R1())
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     (place / "authority.pem").write_bytes(authority.read_bytes())
     (place / "site.pub").write_bytes(

@@ -11,23 +11,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import SubStatus
-from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
-from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from fedkin.engines.flower.certificates import ServerFiles, read_public
+from fedkin.engines.flower.private import (
+    ControlHttpClient,
+    Fab,
+    HttpGrid,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    SubStatus,
+    TaskIdentity,
+    TaskType,
+    build_fab_from_files,
+    fab_to_proto,
+    run_from_proto,
+)
 from fedkin.engines.flower.processes import Child, write_private
 from fedkin.engines.flower.reach import probe
 from fedkin.engines.flower.runtime import Endpoint, acquire, heartbeat
 from fedkin.errors import FedkinError
+from fedkin.tensors import write_text
 
 MOST_PER_REQUEST = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
 START_TIME = 60.0
@@ -60,15 +65,16 @@ class Link:
 
     def __init__(self, home: Path, host: str, port: int, keys: ServerFiles | None) -> None:
         home.mkdir(parents=True, exist_ok=True)
+        self._home, self._keys = home, dict[str, bytes]()
         secret = home / "secret"
         write_private(secret, secrets.token_bytes(32))
-        near = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
+        near = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host  # nosec B104
         authority = keys.authority if keys else None
         self.place = Endpoint(
             f"[{near}]:{port}" if ":" in near else f"{near}:{port}", secret, authority
         )
-        words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), "--host", host]
-        words += ["--port", port]
+        words: list[object] = [MOST_PER_REQUEST, _key_list(home, keys), secret]
+        words += ["--host", host, "--port", port]
         words.append("--disable-runtime-dependency-installation")
         words += ["--isolation", "process", "--superexec-auth-secret-file", secret]
         if keys is None:
@@ -94,14 +100,27 @@ class Link:
             self.place.address,
             authority is None,
             authority.read_bytes() if authority else None,
-            [RuntimeVersionHttpInterceptor(component_name="fedkin")],
+            self.place.interceptors(),
         )
+
+    def admit(self, keys: ServerFiles) -> list[str]:
+        """Sites that were signed or revoked since: a sentence for each."""
+        now = {name: read_public(path) for name, path in keys.sites.items()}
+        new = {name: path for name, path in keys.sites.items() if self._keys.get(name) != now[name]}
+        gone = sorted(set(self._keys) - set(now))
+        if not new and not gone:
+            return []
+        _key_list(self._home, keys)
+        self.register(new)
+        self._keys = now
+        return [f"site '{name}' may join" for name in new] + [f"'{n}' is revoked" for n in gone]
 
     def register(self, sites: Mapping[str, Path]) -> None:
         """Register the sites' public keys, each under the site's name."""
         with self._control() as control:
             for name, path in sites.items():
-                control.RegisterNode(RegisterNodeRequest(public_key=read_public(path), name=name))
+                key = self._keys[name] = read_public(path)
+                control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
     @contextmanager
     def run(self) -> Iterator[HttpGrid]:
@@ -117,6 +136,7 @@ class Link:
             self.place.authority.read_bytes() if self.place.authority else None,
             token=token,
         )
+        self.place.let_in(grid)
         grid._retry_invoker.max_time = START_TIME  # a SuperLink that has ended does not come back
         client = self.place.with_token(token)
         begun = client.PullTaskInput(PullTaskInputRequest())
@@ -148,9 +168,10 @@ class Link:
 
 
 def _key_list(home: Path, keys: ServerFiles | None) -> Path | str:
-    """The file of sites' keys that the SuperLink's middleware checks against."""
+    """The file of sites' keys that the SuperLink's gate checks against."""
     if keys is None:
         return "-"
     path = home / "keys"
-    path.write_bytes(b"\n".join(b64encode(read_public(site)) for site in keys.sites.values()))
+    known = [b64encode(read_public(site)).decode() for site in keys.sites.values()]
+    write_text(path, "\n".join(known))
     return path

@@ -13,10 +13,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
+from fedkin.engines.flower.text import shown
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 
 FACTS = "facts"
+MOST_FACTS = 10**6  # characters
 
 
 def to_records(facts: Mapping[str, Any], **groups: Mapping[str, Tensor]) -> RecordDict:
@@ -33,13 +35,19 @@ def from_records(content: RecordDict, limit: float = inf) -> Message:
     """The opposite: all groups' tensors by name, and the facts. Refuses anything else, and
     more than `limit` bytes (one array may be there under many names)."""
     try:
-        facts = json.loads(str(content.config_records[FACTS]["json"]))
+        text = str(content.config_records[FACTS]["json"])
+        if len(text) > MOST_FACTS:
+            raise ValueError(f"{len(text)} characters of facts")
+        facts = json.loads(text)
         arrays = [pair for record in content.array_records.values() for pair in record.items()]
         if sum(len(array.data) for _, array in arrays) > limit:
             raise ValueError(f"more than {limit / 1e6:.0f} MB")
         tensors = {name: to_tensor(array) for name, array in arrays}
-    except (KeyError, ValueError, TypeError, EOFError, OSError, MemoryError) as error:
-        raise FedkinError(f"the message cannot be read ({type(error).__name__}: {error})") from None
+    except (
+        KeyError, ValueError, TypeError, EOFError, OSError, MemoryError, RecursionError,
+    ) as error:  # fmt: skip
+        reason = f"{type(error).__name__}: {shown(str(error))}"
+        raise FedkinError(f"the message cannot be read ({reason})") from None
     if not isinstance(facts, dict):
         raise FedkinError("the message cannot be read (its facts are not a table)")
     return tensors, facts

@@ -12,21 +12,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
-from flwr.proto.runtime_pb2 import (
+
+from fedkin.engines.flower.private import (
     AcquireTaskRequest,
-    SendTaskHeartbeatRequest,
-)
-from flwr.supercore.interceptors import (
+    HttpGrid,
+    ProtobufCall,
+    ProtobufClientInterceptor,
+    ProtobufRequestContext,
+    RuntimeHttpClient,
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
+    SendTaskHeartbeatRequest,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
+from fedkin.engines.flower.scripts.gate import SECRET_HEADER, pass_word
 
 HEARTBEAT = 10.0  # seconds
+
+
+class PassWord:
+    """Says the pass word of the gate with every request."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers[SECRET_HEADER] = self.word
+        return call_next(context)
 
 
 @dataclass(frozen=True)
@@ -37,12 +52,22 @@ class Endpoint:
     secret: Path
     authority: Path | None = None  # the certificate of its CA; None: no TLS
 
+    def interceptors(self) -> list[ProtobufClientInterceptor]:
+        """What every request to it says: Flower's version, and the pass word of its gate."""
+        word = PassWord(pass_word(self.secret))
+        return [RuntimeVersionHttpInterceptor(component_name="fedkin"), word]
+
+    def let_in(self, grid: HttpGrid) -> None:
+        """Let the requests of a grid through the gate."""
+        client: Any = grid._runtime_client
+        client._interceptors = (PassWord(pass_word(self.secret)), *client._interceptors)
+
     def client(self, *more: ProtobufClientInterceptor) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
             self.address,
             self.authority is None,
             self.authority.read_bytes() if self.authority else None,
-            [RuntimeVersionHttpInterceptor(component_name="fedkin"), *more],
+            [*self.interceptors(), *more],
         )
 
     def with_token(self, token: str) -> RuntimeHttpClient:

@@ -6,6 +6,7 @@ A site that did not answer in time is not waited for again until it is heard fro
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,25 +14,34 @@ from typing import Any
 
 from flwr.app import Message as FlowerMessage
 from flwr.app import RecordDict
-from flwr.superlink.grid import HttpGrid
 
 from fedkin.engines.flower.answers import IncomingAnswer, arrivals
+from fedkin.engines.flower.attendance import Attendance
 from fedkin.engines.flower.engine import SiteRequest
+from fedkin.engines.flower.private import (
+    HttpGrid,
+)
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.engines.flower.scripts.backoff import Backoff
+from fedkin.engines.flower.text import shown
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 
 CHECK_EVERY = 1.0  # seconds between checks of who is connected
 HELLO_TIME = 120.0  # seconds that a hello may take before it is repeated
 REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
+GRACE = 2.0  # seconds that the last sites get at least once enough others have answered
 
 
 @dataclass(frozen=True)
 class WaitPolicy:
-    """How long a request waits: for a share of the reachable sites, at most `timeout` seconds."""
+    """How long a request waits: for all reachable sites, at most `timeout` seconds.
 
-    wait: float = 0.8
+    With a share `wait` below 1 it ends sooner: when that share has answered, the others get as
+    long again as those took.
+    """
+
+    wait: float = 1.0
     timeout: float = 120.0
 
     def __post_init__(self) -> None:
@@ -58,6 +68,7 @@ class Sent:
     until: float
     exchange: int | None = None
     position: int = 0
+    site: str = ""
 
 
 @dataclass
@@ -76,6 +87,8 @@ class Exchange:
     requests: Sequence[SiteRequest]
     expected: set[int] = field(default_factory=set)
     answers: dict[int, Message | str] = field(default_factory=dict)
+    begun: float = field(default_factory=time.monotonic)
+    grace: float | None = None  # until when the last answers are waited for
 
     def open_at(self, site: str) -> list[int]:
         """Positions of requests to a site that are not answered."""
@@ -92,7 +105,8 @@ class FlowerTransport:
     is not asked again until it is heard from. `admit` checks the description of a new site and
     raises a FedkinError if the site cannot take part. With `registered` a site's name is the
     one its key was registered under, whatever the site claims; without, there may be sites
-    that have no registered name.
+    that have no registered name. `stopping` says that the run is to end: then nobody is waited
+    for where no site can be reached. `look` is called about every second.
     """
 
     def __init__(
@@ -104,9 +118,12 @@ class FlowerTransport:
         limit: int,
         warn: Callable[[str], None],
         registered: bool = False,
+        stopping: Callable[[], bool] = lambda: False,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self.grid, self.hello, self.admit, self.waiting = grid, hello, admit, waiting
         self.limit, self.warn, self.registered = limit, warn, registered
+        self.stopping, self.look, self.attendance = stopping, look, Attendance()
         self.known: dict[str, KnownSite] = {}
         self._names: dict[int, str] = {}  # registered names of the connected nodes
         self._refused: dict[int, float] = {}
@@ -135,6 +152,7 @@ class FlowerTransport:
         if now < self._looked + CHECK_EVERY:
             return
         self._looked = now
+        self.look()
         self._names = {node.node_id: node.name for node in self.grid.get_nodes()}
         for key, sent in list(self._sent.items()):
             if sent.exchange is None and sent.until < now and key not in self._incoming:
@@ -151,12 +169,13 @@ class FlowerTransport:
         _, facts = content
         known = self._names.get(node, "")
         name = known if self.registered else str(facts.get("name", ""))
-        title = name or str(node)
+        title = shown(name, 64) or str(node)
         try:
             if "error" in facts:
-                raise FedkinError(str(facts["error"])[:500])
+                raise FedkinError(shown(facts["error"]))
             if (self.registered or known) and known != facts.get("name"):
-                raise FedkinError(f"its key is that of '{known}', not of '{facts.get('name')}'")
+                claimed = shown(facts.get("name"), 64)
+                raise FedkinError(f"its key is that of '{known}', not of '{claimed}'")
             self.admit(facts)
             before = self.known.get(name)
             other = before and before.facts["identity"] != facts["identity"]
@@ -172,10 +191,11 @@ class FlowerTransport:
             self._refused[node] = time.monotonic()
             return
         if other:
-            self.warn(f"site '{name}' is now another installation; what it remembered is lost")
+            self.warn(f"site '{title}' is now another installation; what it remembered is lost")
         if before is None:
-            self.warn(f"site '{name}' is here")
+            self.warn(f"site '{title}' is here")
         self.known[name] = KnownSite(facts, node)
+        self.attendance.heard(name)
         self._hand_over(self._exchange.open_at(name))
 
     def _refuse(self, node: int, reason: str) -> None:
@@ -191,27 +211,42 @@ class FlowerTransport:
 
     # requests ------------------------------------------------------------------------------
 
-    def exchange(self, requests: Sequence[SiteRequest]) -> dict[int, Message | str]:
+    def exchange(
+        self, requests: Sequence[SiteRequest], everyone: bool = False
+    ) -> dict[int, Message | str]:
         """Send, then wait as the policy says, also for a site that reconnects in the meantime.
 
-        A site that does not answer counts as unreachable from then on. When no site can be
-        reached, the run waits for one to come back.
+        With `everyone` no share is enough. A site that does not answer counts as unreachable
+        from then on. When no site can be reached, the run waits for one to come back.
         """
         current = self._exchange = Exchange(self._exchange.number + 1, requests)
-        self._hand_over(range(len(requests)))
+        order = list(range(len(requests)))
+        random.Random(current.number).shuffle(order)  # nobody is always the last to be asked
+        self._hand_over(order)
         until = time.monotonic() + self.waiting.timeout
-        while not self._enough(current):
+        while not self._over(current, everyone):
             if time.monotonic() >= until:
                 self._drop_silent(current)
                 until = time.monotonic() + self.waiting.timeout
+            if not self.known and self.stopping():
+                raise KeyboardInterrupt
             self._turn()
+        for i, request in enumerate(requests):
+            self.attendance.request(request.site, i in current.answers)
         return current.answers
 
-    def _enough(self, current: Exchange) -> bool:
-        """Whether enough answers have arrived to continue."""
+    def _over(self, current: Exchange, everyone: bool) -> bool:
+        """Whether to continue with the answers that have arrived."""
         if not current.expected:
             return bool(self.known)
-        return len(current.answers) >= self.waiting.enough(len(current.expected))
+        there, now = len(current.answers), time.monotonic()
+        if there >= len(current.expected):
+            return True
+        if everyone or there < self.waiting.enough(len(current.expected)):
+            return False
+        if current.grace is None:
+            current.grace = now + max(GRACE, now - current.begun)
+        return now >= current.grace
 
     def _drop_silent(self, current: Exchange) -> None:
         silent = current.expected - set(current.answers)
@@ -236,7 +271,7 @@ class FlowerTransport:
             node = self.known[request.site].node
             content = to_records(request.facts, shared=request.shared, own=request.own)
             outgoing.append((node, content, "train", self.waiting.timeout))
-            marks.append(Sent(node, until, current.number, i))
+            marks.append(Sent(node, until, current.number, i, request.site))
             current.expected.add(i)
         self._send(outgoing, marks)
 
@@ -271,7 +306,11 @@ class FlowerTransport:
             self._backoff.take()
 
     def _open(self, sent: Sent, incoming: IncomingAnswer, stale: bool) -> None:
+        if sent.site and not incoming.from_link:
+            self.attendance.heard(sent.site)
         if stale:
+            if not incoming.from_link:
+                self.attendance.came_late(sent.site)
             return
         content: Message | str
         try:

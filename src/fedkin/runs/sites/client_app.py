@@ -1,7 +1,8 @@
 """The ClientApp: passes a message to the site's worker and returns its answer.
 
 Which site this is comes from the SuperNode's own configuration (`--node-config`): name,
-data, home and, where wanted, device. Nothing of it can be set by the server.
+data, home and, where wanted, device and policy (a site.toml). Nothing of it can be set by the
+server.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.errors import FedkinError
+from fedkin.runs.sites.policy import PolicyError, SitePolicy
 from fedkin.runs.sites.site import SiteWorker
 
 app = ClientApp()
@@ -26,13 +28,15 @@ def answer(message: Message, context: Context) -> Message:
     missing = {"name", "data", "home"} - set(about)
     if missing:
         raise FedkinError(f"the SuperNode's --node-config does not give {', '.join(missing)}")
-    return reply(message, worker(*(str(about[k]) for k in ("name", "data", "home", "device"))))
+    keys = ("name", "data", "home", "device")
+    return reply(message, worker(*(str(about[k]) for k in keys), str(about.get("policy", ""))))
 
 
 @lru_cache(maxsize=1)
-def worker(name: str, data: str, home: str, device: str) -> SiteWorker:
+def worker(name: str, data: str, home: str, device: str, policy: str) -> SiteWorker:
     """The site of this process: made for its first message, reused for the others."""
-    return SiteWorker(name, Path(data), Path(home), device)
+    limits = SitePolicy.read(Path(policy)) if policy else None
+    return SiteWorker(name, Path(data), Path(home), device, policy=limits)
 
 
 def reply(message: Message, site: SiteWorker) -> Message:
@@ -43,10 +47,10 @@ def reply(message: Message, site: SiteWorker) -> Message:
         if site.refused is None:
             site.say(f"a request could not be answered: {error}")
         # an error about data may quote values, which must not reach the server
-        reason = (
-            str(error)
-            if site.refused is None
-            else "its data do not fit; details are on the site's screen"
-        )
+        reason = str(error)
+        if isinstance(error, PolicyError):
+            reason = "that is outside what this site allows; details are on the site's screen"
+        elif site.refused is not None:
+            reason = "its data do not fit; details are on the site's screen"
         tensors, facts = {}, {"error": reason, "name": site.name}
     return Message(to_records(facts, reply=tensors), reply_to=message)

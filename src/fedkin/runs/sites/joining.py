@@ -13,25 +13,28 @@ from pathlib import Path
 
 import httpx
 from flwr.app import Context, Error, Message
-from flwr.common.constant import ErrorCode, SubStatus
-from flwr.common.serde import context_from_proto
-from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    pull_and_inflate_object_from_tree,
-)
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from fedkin.engines.flower.certificates import SiteFiles, read_public
+from fedkin.engines.flower.keys import endings
+from fedkin.engines.flower.link import MOST_PER_REQUEST
+from fedkin.engines.flower.private import (
+    ErrorCode,
+    Node,
+    ObjectPullError,
+    ObjectPushError,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    RuntimeHttpClient,
+    SubStatus,
+    TaskIdentity,
+    TaskType,
+    context_from_proto,
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    pull_and_inflate_object_from_tree,
+    push_message,
+    push_task_output,
+)
 from fedkin.engines.flower.processes import Child, free_port, write_private
 from fedkin.engines.flower.reach import (
     check_host,
@@ -50,6 +53,7 @@ from fedkin.runs.sites.site import SiteWorker
 PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is requested again
 LINGER = 3.0  # seconds for the last answer to be sent
 AGAIN = 2.0  # seconds before a broken connection is tried again
+FORGET_DAYS = 180  # after so many without a request a run's memory is removed; its model stays
 KEY_TIME = 120.0  # seconds until Flower notices that an earlier process with this key is dead
 
 
@@ -94,7 +98,11 @@ def join(options: JoinOptions, say: Callable[[str], None]) -> None:
     if options.keys:
         check_key(options.server, options.keys.authority, read_public(options.keys.public))
     say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    for sentence in endings(authority, authority.with_name("site.pem")) if authority else ():
+        say(f"note: {sentence}")
     with take_lock(options.site.home):
+        for experiment in options.site.ledger.forget_older(FORGET_DAYS):
+            say(f"forgot what was remembered for '{experiment}': no request for {FORGET_DAYS} days")
         told, refused_at, patience = False, inf, options.patience
         while (end := answer_until_end(options, say)) is not End.DONE:
             if not told:
@@ -148,7 +156,8 @@ def answer_until_end(options: JoinOptions, say: Callable[[str], None]) -> End:
 
 
 def start_node(options: JoinOptions, place: Endpoint, home: Path) -> Child:
-    words: list[object] = [options.poll, "--superlink", options.server]
+    words: list[object] = [options.poll, MOST_PER_REQUEST, place.secret]
+    words += ["--superlink", options.server]
     if options.keys is None:
         words.append("--insecure")
     else:

@@ -8,10 +8,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from fedkin.core.metrics import BUILT_IN
 from fedkin.data import DataConfig
@@ -21,7 +21,11 @@ from fedkin.data.site import SHARED_KEYS, Agreement
 from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
+from fedkin.runs.contents import MOST_CLIENTS
+from fedkin.runs.limits import LONGEST_WAIT
 from fedkin.runs.plugins import is_file, refuse_files
+from fedkin.runs.reading import read_json
+from fedkin.runs.sites.announcement import announce
 from fedkin.runs.sites.site import NAME
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
@@ -33,21 +37,44 @@ FILE = "serve.json"
 SAME_EVERYWHERE = ("fedkin", "shape", "target", "num_classes", "parameters")
 
 
+# more than any site has: what goes beyond would overflow where it is counted
+MOST_ROWS, MOST_SIDE = 10**10, 10**6
+Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+
+
 class SiteFacts(BaseModel):
     """A site's description of itself, checked before it is used."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str = Field(pattern=NAME)
-    identity: str = Field(max_length=64)
-    fedkin: str = Field(max_length=64)
-    train: int = Field(ge=1)
-    test: int = Field(ge=0)
-    validation: int | None = Field(ge=0)
-    shape: list[PositiveInt] = Field(min_length=1, max_length=4)
-    target: list[PositiveInt] = Field(max_length=4)
-    num_classes: int | None = Field(ge=1)
-    parameters: int = Field(ge=1)
+    identity: str = Field(pattern=r"^[0-9A-Za-z-]{1,64}$")
+    fedkin: str = Field(pattern=r"^[0-9A-Za-z.+-]{1,64}$")
+    train: int = Field(ge=1, le=MOST_ROWS)
+    test: int = Field(ge=0, le=MOST_ROWS)
+    validation: int | None = Field(ge=0, le=MOST_ROWS)
+    shape: list[Side] = Field(min_length=1, max_length=4)
+    target: list[Side] = Field(max_length=4)
+    num_classes: int | None = Field(ge=1, le=MOST_SIDE)
+    parameters: int = Field(ge=1, le=MOST_ROWS)
+
+
+class PlanFile(BaseModel):
+    """serve.json, checked before it is used."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    experiment: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    clients: int = Field(ge=1, le=MOST_CLIENTS)
+    sites: dict[str, Any]
+    wait: float = Field(gt=0, le=1)
+    timeout: float = Field(gt=0, le=LONGEST_WAIT)
+    starts: int = Field(ge=0)
+    cards: list[SiteFacts]
+    secure: dict[str, Any] | None = None
+
+
+PLAN: TypeAdapter[PlanFile] = TypeAdapter(PlanFile)
 
 
 @dataclass(frozen=True)
@@ -65,6 +92,7 @@ class Plan:
     timeout: float
     starts: int = 0
     cards: tuple[dict[str, Any], ...] = ()
+    secure: dict[str, Any] | None = None  # how answers are added up securely, where they are
 
     @classmethod
     def new(cls, name: str, clients: int, agreement: Agreement, waiting: WaitPolicy) -> Plan:
@@ -74,10 +102,10 @@ class Plan:
     @classmethod
     def read(cls, folder: Path) -> Plan:
         try:
-            facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            found = read_json(folder / FILE, PLAN)
         except FileNotFoundError:
             raise FedkinError(f"{folder} is not the folder of a served run: no {FILE}") from None
-        return cls(**{**facts, "cards": tuple(facts["cards"])})
+        return cls(**{**found.model_dump(), "cards": tuple(c.model_dump() for c in found.cards)})
 
     def write(self, folder: Path) -> Plan:
         write_text(folder / FILE, json.dumps(asdict(self), indent=1))
@@ -103,14 +131,9 @@ class Plan:
         return replace(self, cards=tuple(known[name].facts for name in names))
 
     def setup(self, config: RunConfig) -> dict[str, Any]:
-        """What a site must know to build its problem; it contains no path."""
-        return {
-            "method": config.method,
-            "seed": config.seed,
-            "model": config.model.model_dump(exclude={"device"}, exclude_none=True),
-            "data": config.data.model_dump(include=set(SHARED_KEYS), exclude_none=True),
-            "sites": self.sites,
-        }
+        """What is announced to a site: all that it has to agree to."""
+        secure = {"at_least": self.secure["at_least"]} if self.secure else None
+        return announce(config, self.sites, secure)
 
     def admit(self, facts: Mapping[str, Any], others: Mapping[str, KnownSite]) -> None:
         """Refuse a site that cannot be a client of this run."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from flwr.superlink.grid import HttpGrid
-
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
+from fedkin.engines.flower.attendance import Attendance
 from fedkin.engines.flower.engine import Flower
+from fedkin.engines.flower.private import (
+    HttpGrid,
+)
+from fedkin.engines.flower.summing import SecureFlower
 from fedkin.engines.flower.transport import FlowerTransport
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.runs.config import RunConfig
+from fedkin.runs.evaluation import Scores
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.models import named_global
 from fedkin.runs.norms import completed
@@ -22,6 +27,8 @@ from fedkin.runs.pictures import write_results
 from fedkin.runs.provenance import RESUME_SERVED
 from fedkin.runs.settings import Settings
 from fedkin.runs.sites.plan import Plan
+from fedkin.runs.sites.status import EVERY, Status
+from fedkin.runs.sites.sums import secure_sums
 from fedkin.runs.training import Trainer
 from fedkin.tensors import write_tensors
 
@@ -32,6 +39,8 @@ Say = Callable[[str], None]
 class ServedTrainer(Trainer):
     """A trainer whose clients are sites; their personal models stay with them."""
 
+    secret_noise = True
+
     def __init__(
         self,
         problem: Problem,
@@ -40,9 +49,20 @@ class ServedTrainer(Trainer):
         folder: RunFolder,
         engine_for: Callable[[str], Flower],
         say: Say,
+        attendance: Attendance | None = None,
+        note: Callable[[str, int], None] = lambda state, number: None,
     ) -> None:
         super().__init__(problem, method, settings, folder, engine_for)
-        self.say = say
+        self.say, self.attendance, self.note = say, attendance or Attendance(), note
+        self.unfinished: list[str] = []  # sites that did not confirm that they have their model
+
+    def _row(self, number: int, scores: dict[str, Scores]) -> dict[str, Any]:
+        """With the requests that no site answered in time, and answers late or left out."""
+        totals, sentence = self.attendance.end_round()
+        self.note("training", number)
+        if sentence and self.folder:
+            self.folder.log(f"round {number}: {sentence}")
+        return super()._row(number, scores) | totals
 
     def _finish(self, folder: RunFolder) -> None:
         """Every site writes its own model; the server keeps the tables and the global model."""
@@ -51,7 +71,7 @@ class ServedTrainer(Trainer):
         assert isinstance(engine, Flower)
         write_results(folder.path, contender.method.results(contender.state), self.problem.data)
         contender.fed.after_round(self.round)
-        missed = []
+        missed: list[str] = []
         for request in parts(contender.method.personal(contender.fed, contender.state)):
             done = engine.finish(completed(contender.fed, request))
             missed += [engine.sites[i] for i in done.at[~done.arrived].tolist()]
@@ -60,11 +80,13 @@ class ServedTrainer(Trainer):
         if shared is not None:
             path = folder.models / "global.safetensors"
             write_tensors(path, named_global(contender.fed, shared))
+        for sentence in self.attendance.summary():
+            self.say(sentence)
+            folder.log(sentence)
+        self.unfinished = missed
+        self.note("finished", self.round)
         if missed:
-            self.say(
-                f"not reached at the end, so their models are not written: {', '.join(missed)}; "
-                f"let them join again and continue with: {RESUME_SERVED} {folder.path}"
-            )
+            folder.log(f"no word at the end, so perhaps without a model: {', '.join(missed)}")
 
 
 def make_trainer(
@@ -74,8 +96,14 @@ def make_trainer(
     registered: bool,
     patience: float,
     say: Say,
+    resume: str = RESUME_SERVED,
+    look: Callable[[], None] = lambda: None,
 ) -> ServedTrainer:
-    """Wait for the sites; return the trainer of this folder's run over them."""
+    """Wait for the sites; return the trainer of this folder's run over them.
+
+    `resume` is the command that continues such a run, up to its folder. `look` is called about
+    every second while sites are waited for.
+    """
     plan = Plan.read(folder.path)
     plan = replace(plan, starts=plan.starts + 1).write(folder.path)
 
@@ -86,16 +114,37 @@ def make_trainer(
     def admit(facts: dict[str, Any]) -> None:
         plan.admit(facts, {k: c for k, c in transport.known.items() if k != facts.get("name")})
 
-    hello = {"experiment": plan.experiment, "setup": plan.setup(config)}
-    transport = FlowerTransport(grid, hello, admit, plan.waiting, HELLO_LIMIT, warn, registered)
+    hello: dict[str, Any] = {"experiment": plan.experiment, "setup": plan.setup(config)}
+    status = Status(plan.experiment, config.method, config.rounds)
+
+    def note(state: str, number: int) -> None:
+        status.state, status.round = state, number
+        status.saw(transport.attendance, plan.names, transport.known)
+        status.write(folder.path)
+
+    def looked() -> None:
+        look()
+        if time.time() > status.updated + EVERY:
+            note(status.state, status.round)
+
+    transport = FlowerTransport(
+        grid, hello, admit, plan.waiting, HELLO_LIMIT, warn, registered, look=looked
+    )
+    note("waiting", 0)
     again = bool(plan.cards)
-    wanted = plan.waiting.enough(len(plan.names)) if again else plan.clients
+    wanted = len(plan.names) if again else plan.clients
     say(f"waiting for {wanted} sites")
-    if not transport.gather(lambda known: len(known) >= wanted, patience):
+    here = transport.gather(
+        lambda known: len(known) >= wanted, min(patience, plan.timeout) if again else patience
+    )
+    if again and not here:  # those who come later get their requests then
+        wanted = 1
+        here = transport.gather(lambda known: len(known) >= wanted, patience)
+    if not here:
         raise FedkinError(
             f"only {len(transport.known)} of {wanted} sites joined within {patience:g} seconds"
             + (f" ({', '.join(sorted(transport.known))})" if transport.known else "")
-            + f": wait for them again with `{RESUME_SERVED} {folder.path}`"
+            + f": wait for them again with `{resume} {folder.path}`"
         )
     if not again:
         plan = plan.with_sites(transport.known).write(folder.path)
@@ -108,14 +157,25 @@ def make_trainer(
         )
     transport.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
 
+    samples = problem.train.sizes
+    secure = secure_sums(plan.secure, hello["setup"], samples) if plan.secure else None
+
     def engine_for(contender: str) -> Flower:
-        return Flower(
-            transport, plan.names, plan.experiment, contender, plan.starts, problem.device, warn
-        )
+        about = (
+            transport, plan.names, plan.experiment, contender, plan.starts, problem.device, warn,
+            transport.attendance.not_used, [card["train"] for card in plan.cards],
+        )  # fmt: skip
+        return SecureFlower(secure, *about) if secure else Flower(*about)
 
     trainer = ServedTrainer(
-        problem, config.make_method(), config.settings(), folder, engine_for, say
-    )
+        problem, config.make_method(), config.settings(), folder, engine_for, say,
+        transport.attendance, note,
+    )  # fmt: skip
+    note("training", trainer.round)
+    transport.stopping = lambda: trainer.stopping
+    for contender in trainer.contenders.values():
+        if isinstance(contender.fed.engine, SecureFlower):
+            contender.fed.engine.stopping = transport.stopping
     for sentence in trainer.resume() if again else ():
         warn(sentence)
     return trainer
