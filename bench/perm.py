@@ -12,8 +12,8 @@ import torch
 
 from bench.timing import Row, seconds
 from bench.workloads import WORKLOADS, Workload
-from fedkin.methods import Perm
-from fedkin.methods.perm import gradient_at
+from fedkin.methods import PermPrinted
+from fedkin.methods.perm_printed import gradient_at
 from fedkin.methods.shared import mixing
 
 
@@ -56,7 +56,7 @@ def weights(clients: int) -> Row:
 def against_fedavg(work: Workload, what: str, **options: Any) -> Row:
     """Means over an epoch in which every model visits every client, rounds in turn."""
     options = {"lr": 0.01, "local_steps": work.steps, "warm_up": 0, "lam": 1e12, **options}
-    ours, fedavg = work.ours(method=Perm(**options)), work.ours()
+    ours, fedavg = work.ours(method=PermPrinted(**options)), work.ours()
     threads = torch.get_num_threads()
     for begin in (ours, fedavg):
         begin()

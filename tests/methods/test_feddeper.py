@@ -9,7 +9,7 @@ from torch import nn
 from fedkin.core.problem import Problem
 from fedkin.errors import DivergedError, FedkinWarning
 from fedkin.methods import FedAvg, FedDeper
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import blobs, federation, further, least_squares, personal_models, quadratic, run
 from tests.methods.truth import GRADIENTS, ROUNDING, XS, YS, column
 
@@ -98,8 +98,7 @@ def test_left_out_rho_is_the_largest_stable_value():
     fed = federation(least_squares(clients=10), fraction=0.1)
     assert FedDeper(local_steps=5).lean(fed) == pytest.approx(0.9 * 0.05 / 0.95 / 5)
     everybody = federation(least_squares(clients=10))
-    assert FedDeper(local_steps=5, lam=0.75).largest_rho(everybody) == pytest.approx(3 / 5)
-    assert FedDeper(local_steps=5, lam=0.75).lean(everybody) == pytest.approx(0.2 / 5)
+    assert FedDeper(local_steps=5, lam=0.75).stable_rho(everybody) == pytest.approx(3 / 5)
     half = FedDeper(local_steps=5, half=True)
     assert half.lean(fed) == pytest.approx(0.9 * 0.05 / 0.95 / 3)
     passes = FedDeper(local_epochs=2)  # 8 samples in batches of 2: 4 steps in a pass
@@ -107,6 +106,46 @@ def test_left_out_rho_is_the_largest_stable_value():
         pytest.approx(0.9 * 0.05 / 0.95 / 8)
     )
     assert growth(None) < 1 < growth(1.3 * 0.05 / 0.95 / 5)
+
+
+def pace(rho, lam, steps):
+    """How far x moves in a round, in FedAvg's way, where everybody is asked and gradients hardly
+    change; after the 50 rounds in which x - v_i settles."""
+    moved = []
+    for method, settling in ((FedDeper(rho=rho, lam=lam), 50), (FedAvg(), 0)):
+        method.lr, method.local_steps = 1e-9, steps
+        fed = federation(least_squares())
+        state = run(method, fed, settling)
+        before = state.x
+        moved.append(further(method, fed, state, 1).x - before)
+    return float(moved[0] @ moved[1] / moved[1].square().sum())
+
+
+@pytest.mark.parametrize(("rho", "lam", "steps"), [(0.02, 0.5, 10), (0.05, 0.5, 10), (0.1, 0.9, 4)])
+def test_where_everybody_is_asked_x_is_slower_than_fedavgs_as_the_docstring_says(rho, lam, steps):
+    s, held = 1 - (1 - rho) ** steps, (1 - lam) / lam
+    expected = (2 * s / (rho * steps) - 1 - s * held) / (1 - s * held)
+    assert pace(rho, lam, steps) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("lam", [0.5, 0.8, 1.0])
+@pytest.mark.parametrize("steps", [1, 10])
+def test_within_its_bounds_x_keeps_three_quarters_and_half_of_fedavgs_pace(lam, steps):
+    assert pace(lam / (1 + lam) / steps, lam, steps) >= 0.5
+    fed = federation(least_squares())
+    method = FedDeper(local_steps=steps, lam=lam)
+    assert method.lean(fed) == pytest.approx(lam / (1 + 3 * lam) / steps)
+    assert pace(method.lean(fed), lam, steps) >= 0.75
+
+
+def test_a_rho_that_slows_the_shared_model_down_is_said():
+    fed = federation(least_squares())
+    assert pace(0.07, 0.5, 10) < 0  # beyond lam/K = .05 it goes uphill sooner or later
+    (said,) = FedDeper(rho=0.035).remarks(fed)
+    assert "rho = 0.035 is beyond 0.0333" in said.sentence
+    assert "half of fedavg's pace" in said.sentence
+    assert "beyond 0.05 it may go uphill" in said.sentence
+    assert not FedDeper(rho=0.033).remarks(fed)
 
 
 def test_a_rho_beyond_the_stable_range_is_said_before_the_run_and_where_it_diverges(tmp_path):

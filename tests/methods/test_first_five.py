@@ -104,3 +104,22 @@ def test_scaffold_reaches_the_optimum_where_fedavg_does_not():
     fedavg = run(FedAvg(lr=0.05, local_steps=10), federation(problem), 300)
     assert abs(scaffold.x.item() + 3 / 5) < 1e-8
     assert abs(fedavg.x.item() + 3 / 5) > 0.05
+
+
+def test_scaffolds_server_variate_moves_by_the_share_of_clients_that_answered():
+    # c <- c + 1/N*sum over S of (c_i+ - c_i), where c_i+ = (x - y_i)/(K*lr) and c = c_i = 0 before
+    lr, K, xs, ys = 0.1, 2, [1.0, 2.0, 0.5, 1.5], [1.0, -2.0, 3.0, 0.5]
+    fed = federation(quadratic(xs, ys, start=0.5), fraction=0.5)
+    state = run(Scaffold(lr=lr, local_steps=K), fed, 1)
+    asked = fed.sample().tolist()
+    assert len(asked) == 2
+    ends = [by_hand(lambda v, i=i: xs[i] * (xs[i] * v - ys[i]), 0.5, K) for i in asked]
+    assert state.c.item() == pytest.approx(sum((0.5 - y) / (K * lr) for y in ends) / 4, abs=1e-12)
+    assert state.x.item() == pytest.approx(sum(ends) / 2, abs=1e-12)
+
+
+def test_local_training_makes_as_many_passes_as_it_is_told():
+    # 8 samples in batches of 3 are 3 steps a pass
+    fed = federation(least_squares(clients=2, samples=8, batch_size=3))
+    run(Local(lr=0.1, local_epochs=2, local_steps=1), fed, 1)
+    assert fed.accounts.column("gradients").tolist() == [6, 6]

@@ -5,14 +5,22 @@ import torch
 
 from fedkin.core.faults import Faults
 from fedkin.core.problem import Problem
-from fedkin.methods import Perm, PermTwoStage
+from fedkin.methods import PermPrinted, PermTwoStage
 from fedkin.models import build
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.training import Settings, Trainer
 from tests.engines import test_lockstep as lockstep
-from tests.helpers import blobs, federation, further, least_squares, personal_models, run
+from tests.helpers import (
+    blobs,
+    federation,
+    further,
+    goes_on_to_the_bit,
+    least_squares,
+    personal_models,
+    run,
+)
 
-both = pytest.mark.parametrize("method", [Perm, PermTwoStage])
+both = pytest.mark.parametrize("method", [PermPrinted, PermTwoStage])
 EQUAL_WEIGHTS = {"lam": 1e12}
 
 
@@ -42,7 +50,7 @@ def seen(client):
 
 def test_only_those_who_take_part_are_asked_and_host_models():
     fed = federation(least_squares(clients=10), fraction=0.3)
-    method = Perm(lr=0.05, warm_up=0, refresh="round")
+    method = PermPrinted(lr=0.05, warm_up=0, refresh="round")
     state = method.init(fed)
     for number in range(1, 20):
         fed.accounts.table.zero_()
@@ -105,17 +113,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_bit(method, stop, tmp_path):
         folder = RunFolder.create(tmp_path / name, f'method = "{chosen.name}"\n')
         return Trainer(classification(torch.float32), chosen, settings, folder)
 
-    whole, halted = trainer("whole"), trainer("halted")
-    whole.run()
-    for _ in range(stop):
-        halted.step()
-    again = Trainer(halted.problem, halted.method, halted.settings, halted.folder)
-    assert again.resume() == []
-    again.run()
-    for path in (tmp_path / "whole" / "models").iterdir():
-        assert path.read_bytes() == (tmp_path / "halted" / "models" / path.name).read_bytes()
-    text = (tmp_path / "whole" / "mixing.csv").read_text()
-    assert (tmp_path / "halted" / "mixing.csv").read_text() == text
+    goes_on_to_the_bit(trainer, stop, "mixing.csv")
 
 
 @both

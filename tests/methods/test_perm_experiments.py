@@ -13,6 +13,7 @@ from fedkin.methods import (
     LocalizedFedAvg,
     PerFedAvg,
     Perm,
+    PermPrinted,
     PermTwoStage,
     PFedMe,
 )
@@ -48,13 +49,15 @@ def test_turned_digits_are_learnt_with_those_turned_alike(seed):
     fedavg, _, _ = outcome(FedAvg(lr=0.1), problem, 100, seed)
     assert perm > local + 0.03
     assert perm > fedavg + 0.03
-    assert weight_across(state.alpha, problem.data.groups) < 0.15
+    assert weight_across(state.alpha[0], problem.data.groups) < 0.15
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_figure_1_perm_separates_the_halves_and_beats_the_others(seed):
     problem = problem_of(DataConfig(name="perm-synthetic"), "logistic", seed)
-    accuracy, loss, state = outcome(Perm(lr=1.0), problem, 60, seed)
+    accuracy, loss, state = outcome(
+        PermPrinted(lr=1.0, schedule="packed", step_limit=4.0), problem, 60, seed
+    )
     assert weight_across(state.alpha, problem.data.groups) < 0.01
     others = (
         Local(lr=1.0),

@@ -11,7 +11,7 @@ from fedkin.core.faults import Faults
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
-from fedkin.methods import Perm, PermTwoStage, SubmodelPerm, SubmodelPermTwoStage
+from fedkin.methods import PermPrinted, PermTwoStage, SubmodelPerm, SubmodelPermTwoStage
 from fedkin.methods.shared.masks import KINDS
 from fedkin.models import build
 from fedkin.runs.evaluation import score
@@ -39,7 +39,7 @@ def test_with_whole_models_the_single_loop_is_perms():
     common = {"lr": 0.05, "warm_up": 2, "local_steps": 3, "gamma": 0.3}
     a, b = (federation(small_problem(dtype=torch.float64)) for _ in range(2))
     cut = run(SubmodelPerm(rates=(1.0,), capacity_rel=0.0, compare="own", **common), a, 9)
-    whole = run(Perm(**common), b, 9)
+    whole = run(PermPrinted(schedule="packed", step_limit=4.0, **common), b, 9)
     torch.testing.assert_close(cut.x, whole.x)
     torch.testing.assert_close(cut.alpha, whole.alpha)
     torch.testing.assert_close(cut.v, whole.v)

@@ -120,8 +120,10 @@ def test_mu_from_hessians_is_refused_where_there_are_none() -> None:
 # shares that differ ------------------------------------------------------------------------
 
 
-def shared(shares: Any, columns: dict[str, list[Any]] | None = None) -> tuple[Federation, Any]:
-    problem = logistic(clients=4, samples=6, dimension=3, l2=0.3, length=1.5)
+def shared(
+    shares: Any, columns: dict[str, list[Any]] | None = None, **batches: Any
+) -> tuple[Federation, Any]:
+    problem = logistic(clients=4, samples=6, dimension=3, l2=0.3, length=1.5, **batches)
     data = problem.data
     named = ClientData(data.train, data.test, 2, columns=columns or {})
     problem.data = named
@@ -152,6 +154,20 @@ def test_apfl2_with_a_share_for_each_client_reaches_its_own_optimum() -> None:
     a = torch.tensor(SHARES, dtype=torch.float64)[:, None]
     mixes = (1 - a) * betas + a * w
     torch.testing.assert_close(personal_models(method, fed, state), mixes, rtol=1e-3, atol=1e-4)
+
+
+def test_every_client_steps_and_mixes_by_its_own_share() -> None:
+    # the optimum does not tell: whatever the share, beta_m makes up for it
+    fed, settings = shared(SHARES, batch_size=6, reshuffle=True)
+    truth, lr = Truth(fed.problem, "traditional"), 0.2
+    method = LSGD(**settings, lr=lr, local_steps=1)
+    state = run(method, fed, 1)
+    zero = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    slopes = [torch.autograd.grad(truth.loss(m, zero), zero)[0] for m in range(4)]
+    w = -lr * sum((RELAX + a) * g for a, g in zip(SHARES, slopes, strict=True)) / 4
+    mixes = [(1 - a) * -lr * (1 - a) * g + a * w for a, g in zip(SHARES, slopes, strict=True)]
+    torch.testing.assert_close(state.w, w)
+    torch.testing.assert_close(personal_models(method, fed, state), torch.stack(mixes))
 
 
 def test_constants_are_those_of_the_largest_and_smallest_shares() -> None:

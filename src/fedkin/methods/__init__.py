@@ -19,7 +19,8 @@ from fedkin.methods.l2sgd import L2SGD
 from fedkin.methods.local import Local
 from fedkin.methods.lsgd import LSGD
 from fedkin.methods.perfedavg import PerFedAvg
-from fedkin.methods.perm import Perm, PermTwoStage
+from fedkin.methods.perm import Perm
+from fedkin.methods.perm_printed import PermPrinted, PermTwoStage
 from fedkin.methods.pfedhn import PFedHN
 from fedkin.methods.pfedkm import PFedKM
 from fedkin.methods.pfedme import PFedMe
@@ -67,6 +68,7 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Perm",
+    "PermPrinted",
     "PermTwoStage",
     "Scaffold",
     "State",

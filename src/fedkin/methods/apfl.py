@@ -59,16 +59,18 @@ def mixed_steps(
     shared, personal = Descent(client, lr, work), Descent(client, lr, work, "own")
 
     def step(w: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        batch = client.next_batch()
-        slope = client.grad(a * v + (1 - a) * w, batch)
+        batch, mix = client.next_batch(), torch.lerp(w, v, a)
+        if fixed:
+            v = personal.step_along(v, mix, a, batch)
+            return shared.step(w, batch), v, a
+        slope = client.grad(mix, batch)
         towards_own = ((v - w) * slope).sum(1, keepdim=True)
-        return (
-            shared.move(w, client.grad(w, batch)),
-            personal.move(v, slope, a),
-            (a - alpha_lr * towards_own).clamp(0, 1),
-        )
+        v, a = personal.move(v, slope, a), (a - alpha_lr * towards_own).clamp(0, 1)
+        return shared.step(w, batch), v, a
 
-    w, v, a = client.repeat(shared.steps, step, x, *recall_mix(client, alpha))
+    fixed = not isinstance(alpha_lr, Tensor) and alpha_lr == 0
+    v, a = recall_mix(client, alpha)
+    w, v, a = client.repeat(shared.steps, step, client.copy(x), client.copy(v), a)
     client.keep(v=v, a=a)
     shared.keep()
     personal.keep()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
@@ -21,8 +21,8 @@ Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Chance = Annotated[float, Gt(0), Lt(1)]
-Count = Annotated[int, Ge(1)]
-CountOrZero = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1), Le(10**6)]  # of steps, clusters, ...: more is a slip of the finger
+CountOrZero = Annotated[int, Ge(0), Le(10**6)]
 BelowOne = Annotated[float, Ge(0), Lt(1)]
 
 # settings of local steps other than plain SGD's, and of the server's
@@ -34,6 +34,14 @@ NO_ONE_MODEL = dict.fromkeys(SERVER, "its server does not average into one model
 
 class State(SimpleNamespace):
     """What the server remembers between rounds: tensors and plain numbers by name."""
+
+
+class Remark(NamedTuple):
+    """A sentence about a method's settings; if they are `unstable`, it is said again where
+    training diverges, as the likely cause."""
+
+    sentence: str
+    unstable: bool = False
 
 
 @dataclass
@@ -49,6 +57,11 @@ class Method:
     former: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # settings that other methods have and that would contradict this one's rule, with the reason
     refuses: ClassVar[Mapping[str, str]] = {**SGD_ONLY, **NO_ONE_MODEL}
+    # what a round sends to the server at most: sums over the clients sampled, and single clients'
+    # answers (`map`); this is what differential privacy accounts for
+    releases: ClassVar[tuple[int, int]] = (1, 0)
+    # why no noise could protect what this method's clients send; "" where it can
+    not_private: ClassVar[str] = ""
     # what a model must have: "layers" (more than one) or "norms" (normalisation); "" for nothing
     needs: ClassVar[str] = ""
 
@@ -59,14 +72,9 @@ class Method:
             if getattr(self, name, default) != default:
                 raise FedkinError(refusal(self.name, name, why))
 
-    def remarks(self, fed: Federation) -> tuple[str, ...]:
-        """What a user should know of these settings before the first round, a sentence each."""
+    def remarks(self, fed: Federation) -> tuple[Remark, ...]:
+        """What a user should know of these settings before the first round."""
         return ()
-
-    def caution(self, fed: Federation) -> str | None:
-        """A sentence about settings outside the range in which the method is stable here; said
-        before the run, and again as the likely cause where it diverges."""
-        return None
 
     def init(self, fed: Federation) -> State:
         """The server's state before the first round."""
@@ -114,11 +122,22 @@ def refusal(method: str, setting: str, why: str) -> str:
     return f"method '{method}' takes no {setting}: {why}; leave {setting} out"
 
 
+class OneModel(Method):
+    """Methods with one model x for all, which every client uses as it is."""
+
+    def personal(self, fed: Federation, s: State) -> Requests:
+        return fed.request(use, shared={"model": s.x})
+
+    def global_model(self, s: State) -> Tensor | None:
+        x: Tensor = s.x
+        return x
+
+
 @dataclass
 class LocalWork(Method):
     """Methods whose clients take SGD steps of size `lr`: `local_steps`, or whole `local_epochs`."""
 
-    lr: Annotated[Positive, Doc("size of a local step")] = 0.01
+    lr: Annotated[Positive, Doc("size of a local step")] = 0.1
     local_steps: Annotated[Count, Doc("local steps in a round")] = 10
     local_epochs: Annotated[
         Count | None, Doc("passes over a client's data in a round, in place of local_steps")
@@ -170,7 +189,7 @@ class LocalTraining(LocalWork):
 
 
 @dataclass
-class Averaging(LocalTraining):
+class Averaging(OneModel, LocalTraining):
     """Methods whose server moves one model x along the mean of the clients' changes."""
 
     weighted: Annotated[bool, Doc("clients count by their samples")] = False
@@ -187,20 +206,13 @@ class Averaging(LocalTraining):
     def init(self, fed: Federation) -> State:
         return State(x=fed.initial_model())
 
-    def advance(self, s: State, dx: Tensor, answered: int) -> None:
+    def advance(self, s: State, dx: Tensor, answered: float) -> None:
         """x <- x + dx, or as the server's optimiser moves; if nobody answered, x stays."""
         if answered:
             server_step(
                 s, dx, self.server_optimiser, self.server_lr, self.server_momentum,
                 self.server_beta2, self.tau,
             )  # fmt: skip
-
-    def personal(self, fed: Federation, s: State) -> Requests:
-        return fed.request(use, shared={"model": s.x})
-
-    def global_model(self, s: State) -> Tensor | None:
-        x: Tensor = s.x
-        return x
 
     def weights(self, fed: Federation) -> Tensor | None:
         """What each client counts in the mean; None: all the same."""

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from scipy.cluster.hierarchy import cut_tree, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.federation import Federation, Requests
 from fedkin.methods.base import NO_ONE_MODEL, NotNegative, Positive, Share, State, use
 from fedkin.methods.fedavg import FedAvg, local_sgd
-from fedkin.methods.ifca import group_means
+from fedkin.methods.ifca import best_of, group_means
 from fedkin.methods.registry import register
 
 
@@ -33,6 +31,8 @@ class CFL(FedAvg):
     have answered since they began are cut, by their last answers. Personal model: that of the
     client's group. Lost clients are left out.
     """
+
+    not_private: ClassVar[str] = "its server compares single clients' answers"
 
     refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
@@ -85,6 +85,10 @@ class CFL(FedAvg):
     def personal(self, fed: Federation, s: State) -> Requests:
         return fed.request(use, each={"model": s.x[s.cluster]})
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """The group's model that suits the newcomer's training data best."""
+        return new.look(new.request(best_of, shared={"models": s.x}))["model"]
+
     def results(self, s: State) -> dict[str, Tensor]:
         return {"cluster": s.cluster}
 
@@ -95,6 +99,9 @@ class CFL(FedAvg):
 def cut(directions: Tensor) -> tuple[Tensor, float]:
     """The half of the rows (as a mask, without the first row) that are cut off, and the largest
     cosine over the cut, the smallest possible: the last merger of single linkage."""
+    from scipy.cluster.hierarchy import cut_tree, linkage  # imported here: it takes half a second
+    from scipy.spatial.distance import squareform
+
     cosines = (directions @ directions.T).double().cpu().clamp(-1, 1)
     apart = squareform((1 - cosines).numpy(), checks=False)
     tree = linkage(apart, "single")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ class Coordinate(Unified):
     the true strong convexity makes accelerated methods stall. A round is one communication:
     the stretch of beta steps before it, which a client does alone, is part of the same call.
     """
+
+    not_private: ClassVar[str] = "its steps go by the smoothness of single clients' data"
 
     p_w: Annotated[Chance | None, Doc("chance of a step on w")] = None
     smooth: Annotated[Positive | None, Doc("L', smoothness of a sample's loss")] = None

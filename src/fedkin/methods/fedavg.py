@@ -10,6 +10,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
+from fedkin.core.variants import PLAIN, Variant
 from fedkin.methods.base import Averaging, CountOrZero, Positive, State, sgd
 from fedkin.methods.registry import register
 
@@ -26,9 +27,13 @@ class FedAvg(Averaging):
     """
 
     def round(self, fed: Federation, s: State) -> None:
+        self.average(fed, s, fed.sample())
+
+    def average(self, fed: Federation, s: State, at: Tensor, variant: Variant = PLAIN) -> None:
+        """Local steps from x, and their mean."""
         mean = fed.mean(
-            local_sgd, at=fed.sample(), shared={"x": s.x}, weights=self.weights(fed),
-            lr=self.lr, **self.work,
+            local_sgd, at=at, shared={"x": s.x}, weights=self.weights(fed),
+            variant=variant, lr=self.lr, **self.work,
         )  # fmt: skip
         self.advance(s, mean["dx"], mean.answered)
 

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.batches import batches_per_pass
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import SGD_ONLY, NotNegative, Share, State, own
+from fedkin.methods.base import SGD_ONLY, NotNegative, Remark, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 
-# of the largest stable rho, what is taken when it is left out; and the most that rho*K may be then
-SPARE, MOST = 0.9, 0.2
+# of the largest stable rho, what is taken when it is left out
+SPARE = 0.9
 
 
 @register("feddeper")
@@ -32,11 +31,16 @@ class FedDeper(FedAvg):
     the initial model), its personal model. `half` takes half the steps (rounded up), for a
     gradient count equal to that of other methods: FedDeper*. lam lies in [1/2, 1].
 
-    Gradients left aside, the mean of x - v_i grows in a round by (1 + s)*(1 - p*lam), where
-    s = 1 - (1 - rho)^K and p is the share of clients asked. So rho*K < p*lam/(1 - p*lam) keeps
-    it stable, and rho, if left out, is the largest such value with a tenth to spare, but no more
-    than .2/K: where nearly everybody takes part the condition leaves room in which x was seen
-    to go astray by its gradients. Lost clients are left out of the mean and keep their v_i.
+    Two things bound rho*K, whose effect on y in a round is s = 1 - (1 - rho)^K. p is the share of
+    clients asked. Gradients left aside, the mean of x - v_i grows in a round by
+    (1 + s)*(1 - p*lam): rho*K < p*lam/(1 - p*lam) keeps it finite. And y is pushed off the way
+    that v_i goes, also where all should go it: where gradients hardly change, x moves by
+      (2*s/(rho*K) - 1 - s*(1 - lam)/lam) / (1 - s*(1 - p*lam)/(p*lam))
+    of what FedAvg would. With everybody asked that is at least half while
+    rho*K <= lam/(1 + lam), three quarters while rho*K <= lam/(1 + 3*lam), and beyond lam it may be
+    less than nothing: x goes uphill. A rho beyond the smaller of the first two bounds is told
+    before the run. Left out, rho is nine tenths of the first or all of the third, whichever is
+    less. Lost clients are left out of the mean and keep their v_i.
     """
 
     rho: Annotated[
@@ -58,27 +62,39 @@ class FedDeper(FedAvg):
             most = self.local_epochs * int(batches_per_pass(sizes, fed.problem.batch_size).max())
         return (most + 1) // 2 if self.half else most
 
-    def largest_rho(self, fed: Federation) -> float:
-        """Below this it is stable: p*lam/(1 - p*lam)/K, or with a server_lr in place of the 1."""
+    def stable_rho(self, fed: Federation) -> float:
+        """Below this x - v_i stays finite: p*lam/(1 - p*lam)/K, or with a server_lr for the 1."""
         given_back = self.lam * fed.asked / fed.size
         room = (self.server_lr if self.server_optimiser == "sgd" else 1.0) - given_back
         return min(1.0, given_back / room / self.steps(fed)) if room > 0 else 1.0
 
+    def brisk_rho(self, fed: Federation, lost: float) -> float:
+        """Up to this x loses no more than such a share of FedAvg's pace, if everybody is asked."""
+        return lost * self.lam / (self.lam + lost * (1 - self.lam)) / self.steps(fed)
+
     def lean(self, fed: Federation) -> float:
-        """rho: given, or the largest stable one with something to spare."""
+        """rho: given, or as large as both bounds allow with something to spare."""
         if self.rho is not None:
             return self.rho
-        return min(SPARE * self.largest_rho(fed), MOST / self.steps(fed))
+        return min(SPARE * self.stable_rho(fed), self.brisk_rho(fed, 1 / 4))
 
-    def caution(self, fed: Federation) -> str | None:
-        largest = self.largest_rho(fed)
-        if self.rho is None or self.rho <= largest:
-            return None
-        return (
-            f"rho = {self.rho:g} is beyond {largest:.3g}, up to which feddeper is stable with "
-            f"{fed.asked} of {fed.size} clients in a round, {self.steps(fed)} local steps and "
-            f"lam = {self.lam:g}: lower rho, or leave it out"
-        )
+    def remarks(self, fed: Federation) -> tuple[Remark, ...]:
+        stable, brisk = self.stable_rho(fed), self.brisk_rho(fed, 1 / 2)
+        if self.rho is None or self.rho <= min(stable, brisk):
+            return ()
+        where = f"{self.steps(fed)} local steps and lam = {self.lam:g}"
+        if self.rho > stable:
+            bound = (
+                f"{stable:.3g}, up to which feddeper is stable with {fed.asked} of {fed.size} "
+                f"clients in a round, {where}"
+            )
+        else:
+            bound = (
+                f"{brisk:.3g}, up to which feddeper's shared model keeps at least half of fedavg's "
+                f"pace with {where} (beyond {self.lam / self.steps(fed):.3g} it may go uphill)"
+            )
+        said = f"rho = {self.rho:g} is beyond {bound}: lower rho, or leave it out"
+        return (Remark(said, unstable=True),)
 
     def round(self, fed: Federation, s: State) -> None:
         mean = fed.mean(
@@ -94,9 +110,13 @@ class FedDeper(FedAvg):
 def depersonalised_steps(
     client: Client, x: Tensor, lr: Any, rho: Any, lam: Any, half: bool, **work: Any
 ) -> dict[str, Tensor]:
+    twice = 2 * x
+
     def both(y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        batch, pulled = client.next_batch(), torch.lerp(y, 2 * x - v, rho)
-        return client.descend_(y, lr, batch, into=pulled), client.descend_(v, lr, batch)
+        batch = client.next_batch()
+        # y - rho*(y - 2x) - rho*v
+        y = client.descend_(y, lr, batch, towards=twice, pull=rho, minus=v, times=rho)
+        return y, client.descend_(v, lr, batch)
 
     steps = client.steps(**work)
     v = client.copy(client.recall("v", client.initial))

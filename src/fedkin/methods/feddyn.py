@@ -11,15 +11,15 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation, Requests
-from fedkin.methods.base import SERVER, LocalTraining, Positive, State, use
+from fedkin.core.federation import Federation
+from fedkin.methods.base import SERVER, LocalTraining, OneModel, Positive, State
 from fedkin.methods.registry import register
 from fedkin.methods.shared.optimisers import Descent
 
 
 @register("feddyn")
 @dataclass
-class FedDyn(LocalTraining):
+class FedDyn(OneModel, LocalTraining):
     """FedDyn (Acar et al., 2021): local losses bent so that their optima are the global one.
 
     From y = x, K steps on f_i(y) - <h_i, y> + pull/2*|y - x|^2; the client keeps
@@ -46,13 +46,6 @@ class FedDyn(LocalTraining):
         if mean.answered:
             s.h = s.h - self.pull * mean.answered / fed.size * mean["dx"]
             s.x = s.x + mean["dx"] - s.h / self.pull
-
-    def personal(self, fed: Federation, s: State) -> Requests:
-        return fed.request(use, shared={"model": s.x})
-
-    def global_model(self, s: State) -> Tensor:
-        x: Tensor = s.x
-        return x
 
 
 def dynamic_steps(client: Client, x: Tensor, lr: Any, pull: Any, **work: Any) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class FedFomo(LocalTraining):
     v_i <- v_i + sum_j w_ij*(v_j - v_i), then v_i <- v_i - lr*g_i(v_i), K times; P_ij grows by
     the w_ij before max. Personal model: v_i. Lost clients keep v_i.
     """
+
+    not_private: ClassVar[str] = "clients are given other clients' models"
 
     downloads: Annotated[Count, Doc("models that a client gets in a round")] = 5
     explore: Annotated[Share, Doc("chance that a model is chosen at random")] = 0.3

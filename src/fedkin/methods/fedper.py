@@ -48,6 +48,11 @@ class Partial(Averaging):
     def personal(self, fed: Federation, s: State) -> Requests:
         return fed.request(put_together, shared={"x": s.x}, parts=self.shared(fed))
 
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """What is shared, with the initial model's other parts."""
+        asked = new.request(put_together, shared={"x": s.x}, parts=self.shared(fed))
+        return new.look(asked)["model"]
+
     def global_model(self, s: State) -> None:
         """There is none: what is shared is a part of a model."""
 

@@ -32,6 +32,8 @@ class IFCA(FedAvg):
     stands for a client that has not answered yet.
     """
 
+    not_private: ClassVar[str] = "clients tell the server which group is theirs"
+
     refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
     clusters: Annotated[Count, Doc("number of models")] = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -20,6 +20,8 @@ class Local(LocalTraining):
 
     Nothing is sent. A client that is lost in a round does not train in it.
     """
+
+    releases: ClassVar[tuple[int, int]] = (0, 0)
 
     def init(self, fed: Federation) -> State:
         return State()

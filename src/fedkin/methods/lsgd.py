@@ -32,16 +32,17 @@ class LSGD(Unified, LocalWork):
     of digits, 100 rounds, lr .05: ws2 on a network 92 % against 75 %, mx2 90 against 56, mt2 94
     against 60, apfl2 92 against 90.) Methods whose steps go by the smoothness rescale.
 
-    `decrease` = a makes steps lr*a/(a + t), t the local steps of all rounds; the theorem's are
-    a = max(16 L/mu, tau) and lr = 4/(mu*a) ("theorem": with the constants estimated as
-    coordinate methods do). `averaged`: what is used and recorded is the theorem's output,
-    the mean of w and beta_m over rounds, each with weight (a + t)^2.
+    `decrease` = a makes steps lr*a/(a + t), t the local steps of all rounds. "theorem" takes
+    a = max(16 L/mu, tau) and lr = 4/(mu*a), with the constants estimated as coordinate methods
+    do. `averaged`: what is used and recorded is the mean of w and beta_m over rounds, each with
+    weight (a + t)^2. These numbers are those of the theorem on local SGD (Stich, 2019), of which
+    LSGD-PFL is the case with two blocks; the paper's own constants may be others.
     """
 
     local_steps: Annotated[Count, Doc("tau, local steps in a round")] = 5
     decrease: Annotated[
         Positive | Literal["theorem"] | None,
-        Doc("a of steps lr*a/(a + t); theorem: the published a and lr; left out: all alike"),
+        Doc("a of steps lr*a/(a + t); theorem: local SGD's a and lr; left out: all alike"),
     ] = None
     averaged: Annotated[bool, Doc("use the mean over rounds, later ones weighing more")] = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -130,9 +131,16 @@ class _Look:
         return self.client.value_and_grad(v, self.batch)
 
     def hvp(self, v: Tensor, u: Tensor) -> Tensor:
+        return self.client.hvp(v, u, self._minibatch())
+
+    def turning(self, v: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The gradient at v, and what gives the Hessian's product with any vector."""
+        return self.client.turning(v, self._minibatch())
+
+    def _minibatch(self) -> Batch:
         if self.batch is None:
             raise FedkinError("this objective has gradients on minibatches only: use lsgd")
-        return self.client.hvp(v, u, self.batch)
+        return self.batch
 
 
 class _Differentiable:

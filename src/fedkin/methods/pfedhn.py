@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Doc
 
+from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
 from fedkin.methods.base import Count, LocalTraining, Positive, State, use
 from fedkin.methods.fedavg import local_sgd
 from fedkin.methods.registry import register
+
+WELCOMING = 20  # steps of a newcomer's embedding
 
 
 @register("pfedhn")
@@ -27,6 +30,8 @@ class PFedHN(LocalTraining):
     Personal model: theta_i. H has one hidden layer of `hidden` units; its last layer starts at
     zero with the initial model as its bias, so that all start there. Lost clients are left out.
     """
+
+    not_private: ClassVar[str] = "its server learns from single clients' answers"
 
     server_lr: Annotated[Positive, Doc("size of the hypernetwork's step")] = 1.0
     embedding: Annotated[Count, Doc("numbers that stand for a client")] = 16
@@ -60,6 +65,36 @@ class PFedHN(LocalTraining):
     def personal(self, fed: Federation, s: State) -> Requests:
         everybody = torch.arange(fed.size)
         return fed.request(use, each={"model": make_models(everybody, **vars(s))})
+
+    def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
+        """An embedding for every newcomer, the hypernetwork staying as it is.
+
+        From the mean of all v_i, WELCOMING times: v <- v + server_lr*J(v)^T dy, with dy as in
+        training. Of the models on the way the one with the lowest loss on the newcomer's training
+        data is taken.
+        """
+        fixed = {name: value for name, value in vars(s).items() if name != "v"}
+        everybody, v = torch.arange(new.size), s.v.mean(0).expand(new.size, -1)
+        best: Tensor = s.outer_bias.expand(new.size, -1)
+        lowest = torch.full((new.size, 1), torch.inf)
+        for _ in range(WELCOMING):
+            with torch.enable_grad():
+                v = v.detach().requires_grad_()
+                theta = make_models(everybody, v, **fixed)
+            request = new.request(
+                local_sgd_and_loss, each={"x": theta.detach()}, lr=self.lr, **self.work
+            )
+            r = new.look(request)
+            loss = r["loss"].cpu()
+            best = torch.where((loss < lowest).to(best.device), theta.detach(), best)
+            lowest = torch.minimum(loss, lowest.to(loss))
+            (step,) = torch.autograd.grad(theta, v, r["dx"])
+            v = v.detach() + self.server_lr * step
+        return best
+
+
+def local_sgd_and_loss(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
+    return {**local_sgd(client, x, lr, **work), "loss": client.full_loss(x)}
 
 
 def make_models(

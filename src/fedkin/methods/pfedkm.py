@@ -37,6 +37,8 @@ class PFedKM(PFedMe):
     of the group models.
     """
 
+    not_private: ClassVar[str] = "its server groups single clients' models"
+
     refuses: ClassVar[Mapping[str, str]] = NO_ONE_MODEL
 
     clusters: Annotated[Count, Doc("number of groups")] = 3

@@ -31,6 +31,8 @@ class PFedMe(FedAvg):
     mean; if nobody answers, x stays.
     """
 
+    # w moves by lr*lam of its way to theta: 1.5 at the other methods' lr would be beyond it
+    lr: Annotated[Positive, Doc("size of a local step")] = 0.01
     lam: Annotated[Positive, Doc("how strongly own models are pulled to the shared one")] = 15.0
     inner_lr: Annotated[Positive, Doc("size of a step of the own model")] = 0.05
     inner_steps: Annotated[Count, Doc("steps of the own model per local step")] = 5

@@ -11,14 +11,14 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import SGD_ONLY, LocalWork, Positive, State, use
+from fedkin.core.federation import Federation
+from fedkin.methods.base import SGD_ONLY, LocalWork, OneModel, Positive, State
 from fedkin.methods.registry import register
 
 
 @register("scaffold")
 @dataclass
-class Scaffold(LocalWork):
+class Scaffold(OneModel, LocalWork):
     """SCAFFOLD (Karimireddy et al., 2020): local steps, corrected for client drift.
 
     From y = x: y <- y - lr*(g_i(y) - c_i + c), K times; c_i+ = c_i - c + (x - y)/(K*lr);
@@ -44,18 +44,13 @@ class Scaffold(LocalWork):
         s.x = s.x + self.server_lr * mean["dx"]
         s.c = s.c + mean.answered / fed.size * mean["dc"]
 
-    def personal(self, fed: Federation, s: State) -> Request:
-        return fed.request(use, shared={"model": s.x})
-
-    def global_model(self, s: State) -> Tensor:
-        x: Tensor = s.x
-        return x
-
 
 def corrected_sgd(client: Client, x: Tensor, c: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
     ci, steps = client.recall("c", torch.zeros_like(x)), client.steps(**work)
-    shift = lr * (c - ci)
-    y = client.repeat(steps, lambda y: client.descend_(y, lr).sub_(shift), client.copy(x))
+    shift = c - ci
+    y = client.repeat(
+        steps, lambda y: client.descend_(y, lr, minus=shift, times=lr), client.copy(x)
+    )
     dc = (x - y) / (steps * lr) - c
     client.keep(c=ci + dc)
     return {"dx": y - x, "dc": dc}

@@ -15,7 +15,7 @@ from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.variants import OwnClasses, Variant
 from fedkin.errors import FedkinError
-from fedkin.methods.base import CountOrZero, Positive, State
+from fedkin.methods.base import CountOrZero, Positive, Remark, State
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
 from fedkin.methods.registry import register
 from fedkin.methods.shared.masks import (
@@ -69,6 +69,11 @@ class Submodel(FedAvg):
     entries that nobody sent stay.
     """
 
+    not_private: ClassVar[str] = (
+        "every part of a model is divided by how many clients hold it, so that one client may "
+        "weigh much in it"
+    )
+
     refuses: ClassVar[Mapping[str, str]] = {
         "optimiser_state": "clients train other channels from round to round"
     }
@@ -106,16 +111,17 @@ class Submodel(FedAvg):
         x = fed.initial_model()
         return State(x=x, rates=rates, trained=torch.zeros_like(x, dtype=torch.bool))
 
-    def remarks(self, fed: Federation) -> tuple[str, ...]:
+    def remarks(self, fed: Federation) -> tuple[Remark, ...]:
         widths, module = fed.problem.widths, fed.problem.spec.module
         normed = widths.normed(module) if self.scaler is True else ()
         if not normed:
             return ()
         which = "every hidden layer" if len(normed) == len(widths.names) else ", ".join(normed)
-        return (
+        said = (
             f"the scaler has no effect on {which}: a norm follows and undoes any scale "
-            "(HeteroFL and FedRolex put it before the norm too)",
+            "(HeteroFL and FedRolex put it before the norm too)"
         )
+        return (Remark(said),)
 
     def round(self, fed: Federation, s: State) -> None:
         rates, who = rates_now(fed, s.rates, self.rates, self.capacity), fed.sample()

@@ -12,9 +12,9 @@ from typing_extensions import Doc
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
 from fedkin.core.variants import Variant
-from fedkin.methods.base import CountOrZero, NotNegative, State
+from fedkin.methods.base import CountOrZero, NotNegative, Positive, State
 from fedkin.methods.fedavg import fine_tune
-from fedkin.methods.perm import Perm, PermTwoStage, gradient_at
+from fedkin.methods.perm_printed import PermPrinted, PermTwoStage, gradient_at
 from fedkin.methods.registry import register
 from fedkin.methods.shared import mixing
 from fedkin.methods.shared.masks import levels
@@ -143,16 +143,21 @@ class SubmodelPermTwoStage(PermTwoStage, Submodel):
 
 @register("submodel-perm", sized=("perm",))
 @dataclass
-class SubmodelPerm(SubmodelPermTwoStage, Perm):
+class SubmodelPerm(SubmodelPermTwoStage, PermPrinted):
     """PERM in a single loop with models of different sizes (Deng et al., 2023).
 
-    Weights and models as in "submodel-perm-two-stage", learnt together as in "perm": once per
-    epoch, or in every round (`refresh`), clients send g_j anew, and beside it the gradient of
+    Weights and models as in "submodel-perm-two-stage", learnt together as in "perm-printed": once
+    per epoch, or in every round (`refresh`), clients send g_j anew, and beside it the gradient of
     f_j at their own part of w; then w <- w - gamma*mean of these, entry by entry over the clients
     that hold the entry. A client's last g_j stands for it while it is away.
     """
 
     warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 5
+    schedule: Annotated[Literal["packed", "cyclic"], Doc("who visits whom when")] = "packed"
+    step_limit: Annotated[
+        Positive | Literal["none"],
+        Doc("shorten a model's steps alike so that none exceeds this many times lr"),
+    ] = 4.0
 
     def gradients(self, fed: Federation, s: State, due: Tensor) -> Replies:
         if not len(due):

@@ -67,7 +67,7 @@ class Unified(Method):
         WShare,
         Doc(
             "share of W in apfl2's mix: a number, a list with one for each client, or the column "
-            "of the client table that has them, above 0 and below 1"
+            "of the client table that has them"
         ),
     ] = 0.1
     inner_lr: Annotated[NotNegative, Doc("size of maml's step")] = 0.1

@@ -14,7 +14,8 @@ from fedkin.models import build
 from fedkin.runs.checks import usual
 from fedkin.runs.config import make_config
 from fedkin.runs.settings import Settings
-from fedkin.runs.training import Trainer, train
+from fedkin.runs.train import train
+from fedkin.runs.training import Trainer
 from tests.helpers import blobs, federation, least_squares, personal_models, run
 
 LR = 0.05

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedkin.methods.shared.shuffling import cyclic, packed
+from fedkin.methods.shared.shuffling import cyclic, first_free, in_proportion, packed
 
 
 def visits_of(plan):
@@ -55,3 +55,55 @@ def test_plans_differ_from_epoch_to_epoch():
     random = np.random.default_rng(0)
     for draw in (cyclic, packed):
         assert not torch.equal(draw(wanted, random), draw(wanted, random))
+
+
+def test_visits_are_in_proportion_to_weights_on_average_and_always_as_many():
+    alpha = torch.tensor([[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0] * 4, [0.25] * 4])
+    random, total = np.random.default_rng(0), torch.zeros(4, 4)
+    for _ in range(2000):
+        counts = in_proportion(alpha, 3, random)
+        assert counts.sum(1).tolist() == [3, 3, 0, 3]
+        assert ((counts - 3 * alpha).abs() < 1).all()  # rounded up or down, never further
+        total += counts
+    torch.testing.assert_close(total / 2000, 3 * alpha, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("plan_of", [packed, first_free])
+def test_visits_wanted_several_times_are_made_so_often(plan_of):
+    random = np.random.default_rng(1)
+    wanted = torch.from_numpy(random.integers(0, 3, (9, 9)))
+    plan = plan_of(wanted, random)
+    busiest = max(int(wanted.sum(0).max()), int(wanted.sum(1).max()))
+    assert busiest <= len(plan) <= (busiest if plan_of is packed else 2 * busiest)
+    made = torch.zeros(9, 9, dtype=torch.int64)
+    for hosts in plan:
+        going = hosts >= 0
+        assert len(hosts[going].unique()) == going.sum()
+        made[torch.arange(9)[going], hosts[going]] += 1
+    assert torch.equal(made, wanted)
+
+
+def test_who_shares_rounds_with_whom_differs_from_plan_to_plan():
+    # p_t(i) is the host of model i in round t; how p_s follows from p_t does not depend on the
+    # names of hosts or the order of rounds, so that only an order of models can change it
+    wanted, found = torch.ones(5, 5, dtype=torch.bool), set()
+    for seed in range(12):
+        rounds = packed(wanted, np.random.default_rng(seed)).tolist()
+        moves = [tuple(p.index(host) for host in q) for p in rounds for q in rounds]
+        found.add(tuple(sorted(moves)))
+    assert len(found) > 1
+
+
+def test_the_rounds_of_a_packed_epoch_come_in_any_order():
+    # model 0 goes everywhere, the others stay at home: when they do is a matter of chance
+    n, seeds = 4, 400
+    wanted = torch.eye(n, dtype=torch.bool)
+    wanted[0] = True
+    times = np.zeros((n, n))
+    for seed in range(seeds):
+        plan = packed(wanted, np.random.default_rng(seed)).numpy()
+        for model in range(1, n):
+            times[model, np.flatnonzero(plan[:, model] == model)] += 1
+    expected = seeds / n
+    chi2 = ((times[1:] - expected) ** 2 / expected).sum(1)
+    assert chi2.max() < 25  # of 3 degrees of freedom: a chance of 1 in 50,000

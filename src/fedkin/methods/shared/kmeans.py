@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fedkin.methods.ifca import group_means
@@ -70,6 +69,8 @@ def distances(points: Tensor, centres: Tensor) -> Tensor:
 
 def numbered_like(grouped: Grouped, old: Tensor) -> Grouped:
     """The same groups with the numbers of the old centres that they are nearest to, in all."""
+    from scipy.optimize import linear_sum_assignment  # imported here: it takes half a second
+
     new, place = linear_sum_assignment(distances(grouped.centres, old).numpy(force=True))
     number = torch.from_numpy(place[np.argsort(new)])
     centres = torch.empty_like(grouped.centres)

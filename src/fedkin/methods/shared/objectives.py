@@ -215,8 +215,9 @@ def maml(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
 
 def maml_slope(loss: Any, w: Any, s: Settings) -> Any:
     """(I - inner_lr*H(w)) grad f_m(w - inner_lr*grad f_m(w))."""
-    there = loss.grad(w - s.inner_lr * loss.grad(w))
-    return there - s.inner_lr * loss.hvp(w, there)
+    slope, turn = loss.turning(w)  # the Hessian product goes the gradient's way once more
+    there = loss.grad(w - s.inner_lr * slope)
+    return there - s.inner_lr * turn(there)
 
 
 OBJECTIVES["maml"] = replace(OBJECTIVES["maml"], slope=maml_slope)

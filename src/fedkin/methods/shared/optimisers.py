@@ -52,10 +52,13 @@ class Descent:
         if self.rule:
             g = self.client.grad(y, batch)
             return self.move(y, g if towards is None else g + pull * (y - towards))
-        if towards is None:
-            return self.client.descend_(y, self.lr, batch)
-        pulled = torch.lerp(y, towards, self.lr * pull)
-        return self.client.descend_(y, self.lr, batch, into=pulled)
+        return self.client.descend_(y, self.lr, batch, towards=towards, pull=self.lr * pull)
+
+    def step_along(self, y: Tensor, at: Tensor, share: Any, batch: Batch) -> Tensor:
+        """One step by a share of the gradient at another model; y's memory may be used up."""
+        if self.rule:
+            return self.move(y, self.client.grad(at, batch), share)
+        return self.client.descend_(at, self.lr * share, batch, into=y)
 
     def move(self, y: Tensor, g: Tensor, share: Any = None) -> Tensor:
         """One step along the gradient g (of which only a share counts, where given)."""

@@ -1,4 +1,9 @@
-"""Which of a run's models is its result: the last, their mean, or one of them at random."""
+"""Which of a run's models is its result: the last, their mean, or one of them at random.
+
+The sub-model algorithms end with an output step where their analysis needs one: bounds that
+hold on average over rounds hold for the model of a random round, and on convex losses for the
+mean. What is used in practice, and here unless told otherwise, is the last.
+"""
 
 from __future__ import annotations
 

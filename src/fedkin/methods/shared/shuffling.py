@@ -1,7 +1,7 @@
 """Who visits whom when: the rounds of an epoch in which models go round the clients.
 
 A plan [T, N] says for each of the T rounds which client every model visits, -1 for none. No
-client has two visitors in one round, and each visit that is wanted is made exactly once.
+client has two visitors in one round, and each visit that is wanted is made, as often as wanted.
 """
 
 from __future__ import annotations
@@ -34,37 +34,73 @@ def cyclic(wanted: Tensor, random: np.random.Generator) -> Tensor:
 def packed(wanted: Tensor, random: np.random.Generator) -> Tensor:
     """The fewest rounds there can be: as many as the busiest model or client has visits.
 
-    Visits that change nothing ("idle") make all equally busy; then there is always a round
-    in which every model and every client has exactly one visit (Birkhoff), and taking it
-    away leaves all equally busy again. This takes time T*N^2; where that is very long (2,000
-    clients of which each learns from half of the others) the plan is cyclic.
+    `wanted` says which visits, or how many of each. Visits that change nothing ("idle") make all
+    equally busy; then there is always a round in which every model and every client has exactly
+    one visit (Birkhoff), and taking it away leaves all equally busy again. This takes time T*N^2;
+    where that is very long (2,000 clients of which each learns from half of the others) each
+    visit, in a random order, takes the first round that is free: at most twice as many rounds.
     """
     n = len(wanted)
     models, hosts = random.permutation(n), random.permutation(n)
-    due: Flags = wanted.numpy(force=True)[np.ix_(models, hosts)]
+    due: Counts = wanted.numpy(force=True)[np.ix_(models, hosts)].astype(np.int64)
     rounds = int(max(due.sum(0).max(), due.sum(1).max()))
     if rounds * n * n > MOST_WORK:
-        return cyclic(wanted, random)
+        return first_free(wanted, random)
     idle = _idle_visits(rounds - due.sum(1), rounds - due.sum(0))
     plan, place = np.full((rounds, n), -1), np.arange(n)
     for t in random.permutation(rounds):
-        host = _everybody_once(due | (idle > 0))
-        real = due[place, host]
+        host = _everybody_once((due > 0) | (idle > 0))
+        real = due[place, host] > 0
         plan[t, models] = np.where(real, hosts[host], -1)
         idle[place[~real], host[~real]] -= 1
-        due[place[real], host[real]] = False
+        due[place[real], host[real]] -= 1
     return torch.from_numpy(plan)
 
 
+def first_free(wanted: Tensor, random: np.random.Generator) -> Tensor:
+    """Visits one after the other, each in the first round in which model and host are free."""
+    n, counts = len(wanted), wanted.cpu().long()
+    pairs = counts.nonzero().repeat_interleave(counts[counts > 0], 0)
+    of_model, of_host = [0] * n, [0] * n  # the rounds that are taken, as bits
+    made = list[tuple[int, int, int]]()
+    for model, host in pairs[torch.from_numpy(random.permutation(len(pairs)))].tolist():
+        free = ~(of_model[model] | of_host[host])
+        bit = free & -free
+        of_model[model] |= bit
+        of_host[host] |= bit
+        made.append((bit.bit_length() - 1, model, host))
+    rounds = 1 + max((number for number, _, _ in made), default=-1)
+    plan = torch.full((rounds, n), -1)
+    if made:
+        number, model, host = torch.tensor(made).T
+        plan[number, model] = host
+    return plan[torch.from_numpy(random.permutation(rounds))]
+
+
+def in_proportion(alpha: Tensor, visits: int, random: np.random.Generator) -> Tensor:
+    """How often each model visits each client: `visits` times in all, alpha_i(c)*visits on average.
+
+    Rounded up or down at random, with one random number for each model (systematic sampling);
+    a model without weights makes no visits.
+    """
+    ends = (visits * alpha.double()).cumsum(1)
+    ends = torch.where(ends[:, -1:] > 0, ends * visits / ends[:, -1:].clamp(min=1e-300), 0.0)
+    passed = (ends + torch.from_numpy(random.random((len(alpha), 1)))).floor().long()
+    return passed.diff(dim=1, prepend=passed.new_zeros(len(passed), 1))
+
+
 def tours(wanted: Tensor, random: np.random.Generator) -> Tensor:
-    """Each model [M] once at every place it wants [M, P], in random orders: [T, M], -1 for none.
+    """Each model [M] at every place, as often as it wants [M, P], in random orders: [T, M], -1 for
+    none.
 
     Unlike in a plan, several models may be at one place: those of newcomers, who come seldom.
     """
-    rows = [random.permutation(np.flatnonzero(row)) for row in wanted.numpy(force=True)]
+    places = np.arange(wanted.shape[1])
+    often = wanted.numpy(force=True).astype(np.int64)
+    rows = [random.permutation(np.repeat(places, row)) for row in often]
     plan = np.full((max(map(len, rows)), len(rows)), -1)
-    for model, places in enumerate(rows):
-        plan[: len(places), model] = places
+    for model, order in enumerate(rows):
+        plan[: len(order), model] = order
     return torch.from_numpy(plan)
 
 

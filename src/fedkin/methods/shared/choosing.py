@@ -1,0 +1,71 @@
+"""Which of several ways suits each client, from losses on a few examples that it held out.
+
+A client alone has too few examples to tell, so strength is borrowed (empirical Bayes): of client i
+the difference of two ways' mean losses is d_i = delta_i + noise, and delta_i itself comes from
+N(mu, tau^2), mu and tau estimated from all clients (DerSimonian and Laird). The noise of an example
+is taken to be the same everywhere: a client's own few would tell its size badly. Where clients do
+not differ beyond the noise tau is 0, and all choose alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of N clients: held-out examples [N], sums of each way's losses [N, A] over them, and sums
+    of the products of any two ways' losses [N, A, A]. Clients without examples were not heard."""
+
+    count: Tensor
+    total: Tensor
+    product: Tensor
+
+    @property
+    def heard(self) -> Tensor:
+        return self.count > 0
+
+
+def choose(losses: Losses, alone: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The way [N] with the smallest expected loss for each client, and how likely it is better
+    than training alone (those ways); for clients that do: than any one of the other ways."""
+    heard = losses.heard
+    best = int((losses.total[heard] / losses.count[heard, None]).mean(0).argmin())
+    expected, deviation = compare(losses, best)
+    way = expected.argmin(1)
+    apart = expected - expected.gather(1, way[:, None])
+    wide = (deviation**2 + deviation.gather(1, way[:, None]) ** 2).sqrt().clamp(min=1e-12)
+    better = torch.special.ndtr(apart / wide)
+    own = torch.isin(torch.arange(better.shape[1]), torch.tensor(alone))
+    return way, torch.where(own[way], better[:, ~own].amin(1), better[:, own].amin(1))
+
+
+def compare(losses: Losses, to: int) -> tuple[Tensor, Tensor]:
+    """Every way's loss minus that of one of them, [N, A]: what to expect, and its deviation."""
+    heard = losses.heard
+    n = losses.count[heard, None].double()
+    total, product = losses.total[heard].double(), losses.product[heard].double()
+    d = (total - total[:, to : to + 1]) / n
+    squares = product.diagonal(dim1=1, dim2=2) - 2 * product[:, to] + product[:, to, to, None]
+    squares = (squares - n * d * d).clamp(min=0)
+    pooled = squares.sum(0) / (n - 1).sum(0).clamp(min=1)
+    error = (pooled / n).clamp(min=1e-24)  # ways may be the same
+    mu, tau, of_mu = _random_effects(d, error)
+    # clients that were not heard know what all the others are like
+    own, pull = mu.repeat(len(heard), 1), torch.ones(len(heard), len(mu), dtype=torch.float64)
+    own[heard], pull[heard] = d, error / (error + tau)
+    return pull * mu + (1 - pull) * own, (pull * tau + pull * pull * of_mu).sqrt()
+
+
+def _random_effects(d: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """mu, tau^2 and the squared error of mu, for every column of differences d."""
+    w = 1 / error
+    fixed = (w * d).sum(0) / w.sum(0)
+    excess = (w * (d - fixed) ** 2).sum(0) - (len(d) - 1)
+    tau = (excess / (w.sum(0) - (w * w).sum(0) / w.sum(0)).clamp(min=1e-300)).clamp(min=0)
+    w = 1 / (error + tau)
+    return (w * d).sum(0) / w.sum(0), tau, 1 / w.sum(0)

@@ -1,0 +1,74 @@
+"""Choices from few examples, against the textbook's formulas one client at a time."""
+
+import math
+
+import pytest
+import torch
+
+from fedkin.methods.shared import choosing
+
+
+def losses(clients=15, ways=3, apart=0.0, noise=0.3, seed=0, gain=-0.2):
+    """Held-out losses; way 1 is better by `gain`, and by N(0, apart) at each client."""
+    g = torch.Generator().manual_seed(seed)
+    rows = []
+    for i in range(clients):
+        n = 4 + i
+        table = 1 + noise * torch.randn(n, ways, generator=g, dtype=torch.float64)
+        table[:, 1] += gain + apart * torch.randn(1, generator=g, dtype=torch.float64)
+        rows.append(table)
+    return rows, choosing.Losses(
+        torch.tensor([len(t) for t in rows]).double(), torch.stack([t.sum(0) for t in rows]),
+        torch.stack([t.T @ t for t in rows]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.5])
+def test_expectations_are_those_of_dersimonian_and_laird(apart):
+    rows, found = losses(apart=apart)
+    mean, deviation = choosing.compare(found, 0)
+    d = [float((t[:, 1] - t[:, 0]).mean()) for t in rows]
+    own = [(t[:, 1] - t[:, 0]).var().item() for t in rows]
+    degrees = sum(len(t) - 1 for t in rows)
+    pooled = sum(v * (len(t) - 1) for v, t in zip(own, rows, strict=True)) / degrees
+    error = [pooled / len(t) for t in rows]
+    w = [1 / e for e in error]
+    centre = sum(a * b for a, b in zip(w, d, strict=True)) / sum(w)
+    q = sum(a * (b - centre) ** 2 for a, b in zip(w, d, strict=True))
+    tau = max(0.0, (q - (len(d) - 1)) / (sum(w) - sum(a * a for a in w) / sum(w)))
+    w = [1 / (e + tau) for e in error]
+    mu = sum(a * b for a, b in zip(w, d, strict=True)) / sum(w)
+    assert (tau > 0) == (apart > 0)
+    for i, e in enumerate(error):
+        pull = e / (e + tau)
+        assert float(mean[i, 1]) == pytest.approx(pull * mu + (1 - pull) * d[i])
+        spread = pull * tau + pull**2 / sum(w)
+        assert float(deviation[i, 1]) == pytest.approx(math.sqrt(spread))
+
+
+def test_where_clients_differ_by_noise_alone_all_choose_what_is_best_for_all():
+    _, found = losses(apart=0.0)
+    way, sure = choosing.choose(found, alone=[0])
+    assert (way == 1).all()
+    assert (sure > 0.95).all()
+
+
+def test_a_client_whose_own_examples_say_so_clearly_deviates():
+    rows, _ = losses(clients=15, apart=0.0, noise=0.05)
+    rows[-1][:, 1] += 3.0
+    rows[-2][:, 1] += 3.0
+    found = choosing.Losses(
+        torch.tensor([len(t) for t in rows]).double(), torch.stack([t.sum(0) for t in rows]),
+        torch.stack([t.T @ t for t in rows]),
+    )  # fmt: skip
+    way, _ = choosing.choose(found, alone=[0])
+    assert (way[-2:] != 1).all()
+    assert (way[:-2] == 1).all()
+
+
+def test_clients_that_were_not_heard_do_as_the_others():
+    _, found = losses()
+    found.count[3] = 0
+    way, sure = choosing.choose(found, alone=[0])
+    assert (way == 1).all()
+    assert torch.isfinite(sure).all()
