@@ -11,10 +11,13 @@ from torch import Tensor
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.resplit import resplit
 from fedkin.errors import FedkinError
-from fedkin.runs.advice import Advice, Effort, Judge, give_advice
+from fedkin.runs.advice import give_advice
+from fedkin.runs.advice_answer import Advice, Effort
 from fedkin.runs.advice_kin import find_kin
 from fedkin.runs.advice_scores import Gain, gain_over_splits, lend_strength
-from fedkin.runs.advice_trials import Choice, Course, Splits, Trial, simplest_of_the_best
+from fedkin.runs.advice_search import Search
+from fedkin.runs.advice_trials import Course, Splits, Trial, run_trials, simplest_of_the_best
+from fedkin.runs.advice_verdict import choices
 from fedkin.runs.measures import ACCURACY
 from tests.helpers import blobs
 
@@ -94,15 +97,13 @@ def test_planted_groups_are_found_again_and_noise_is_not_a_group() -> None:
 
 
 def test_the_simplest_of_equally_good_ways_is_taken() -> None:
-    def choice(method: str, losses: list[float]) -> Choice:
-        course = Course(Trial(method, {}, "linear", 0), [1], [np.array(losses)], [np.zeros(4)])
-        return Choice(course, 0)
+    def course(method: str, losses: list[float]) -> Course:
+        return Course(Trial(method, {}, "linear", 0), np.full(4, 5.0), [1], [np.array(losses)])
 
-    weights = np.array([5.0, 5, 5, 5])
-    near = [choice("fedavg", [0.5, 0.6, 0.5, 0.7]), choice("perm", [0.6, 0.5, 0.6, 0.55])]
-    assert simplest_of_the_best(near, weights).trial.method == "fedavg"
-    far = [choice("fedavg", [0.9, 0.8, 0.9, 0.7]), choice("perm", [0.6, 0.5, 0.6, 0.55])]
-    assert simplest_of_the_best(far, weights).trial.method == "perm"
+    near = [course("fedavg", [0.5, 0.6, 0.5, 0.7]), course("perm", [0.6, 0.5, 0.6, 0.55])]
+    assert simplest_of_the_best(near).trial.method == "fedavg"
+    far = [course("fedavg", [0.9, 0.8, 0.9, 0.7]), course("perm", [0.6, 0.5, 0.6, 0.55])]
+    assert simplest_of_the_best(far).trial.method == "perm"
 
 
 def test_splits_keep_every_row_once_and_differ() -> None:
@@ -124,10 +125,25 @@ def test_settings_are_chosen_without_the_test_rows(monkeypatch: pytest.MonkeyPat
         y = torch.zeros_like(data.test.y) if spoilt else data.test.y
         test = Examples(data.test.x, y, data.test.offsets)
         splits = Splits((ClientData(data.train, test, 3, data.validation),), ACCURACY)
-        judge = Judge(splits, Effort(1, 2, 1), lambda done, total: None)
-        choices = judge._choices(judge.everything(), 0)
-        found.append({name: (c.trial, c.place) for name, c in choices.items()})
+        search = Search(splits, Effort(1, 3, 1), lambda done, total: None)
+        own = choices(search.everything(), 0)
+        found.append({name: (c.trial, c.best_round) for name, c in own.items()})
     assert found[0] == found[1]
+    assert {"local", "fedavg", "fedavg-local", "ditto", "ifca", "pfedkm", "perm"} <= set(found[0])
+
+
+def test_settings_given_up_early_are_those_that_lag_behind() -> None:
+    """The best after a third of the rounds goes on, and ends where it would have ended alone."""
+    splits = Splits((resplit(blobs(4, samples=20), 0),), ACCURACY)
+    trials = [
+        Trial("fedavg", {"lr": lr, "local_steps": 2}, "linear", 0) for lr in (1e-6, 0.1, 1e-5)
+    ]
+    (kept,) = run_trials(splits, trials, 6, 1)
+    (alone,) = run_trials(splits, trials[1:2], 6, 1)
+    assert kept.trial.options["lr"] == 0.1
+    assert kept.rounds == alone.rounds == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(kept.losses, alone.losses, rtol=1e-5)
+    np.testing.assert_allclose(kept.test, alone.test, rtol=1e-5)  # type: ignore[arg-type]
 
 
 def test_too_little_to_advise_on_is_refused() -> None:

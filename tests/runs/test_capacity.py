@@ -19,7 +19,7 @@ from fedkin.runs.capacity import (
 )
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import ACCURACY
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import blobs, federation, least_squares, run
 
 

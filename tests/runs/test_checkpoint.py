@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.runs import checkpoint
+from fedkin.runs.contents import Choice
+from fedkin.runs.train import train
 from fedkin.tensors import Chunked, open_tensors, write_tensors
+from tests.helpers import least_squares
 
 TENSORS = {
     "numbers": torch.randn(4, 3, dtype=torch.float64),
@@ -93,3 +98,51 @@ def test_files_that_hold_no_tensors_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FedkinError, match="is not a readable safetensors file"):
         open_tensors(path)
+
+
+def test_what_engines_choose_can_be_read_again() -> None:
+    chosen = {**Variant(0.5, True, "zeroed").facts(), "strategy": "native:8:1x1"}
+    assert Choice.model_validate(chosen).model_dump(exclude_unset=True) == chosen
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is flushed to disk and what gets its final name, in order."""
+    found: list[tuple[str, str]] = []
+    flush, rename = os.fsync, Path.rename
+
+    def noted(handle: int) -> None:
+        found.append(("flush", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+        flush(handle)
+
+    def renamed(path: Path, target: Path) -> Path:
+        found.append(("name", target.name))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    return found
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, flushed: list[tuple[str, str]]
+) -> None:
+    checkpoint.save(tmp_path / "checkpoint", 1, TENSORS, FACTS)
+    named = flushed.index(("name", "round-00000001"))
+    before, after = flushed[:named], flushed[named + 1 :]
+    files = ("tensors.safetensors", "facts.json", ".writing-00000001")
+    assert {("flush", name) for name in files} <= set(before)
+    assert ("flush", "checkpoint") in after
+
+
+def test_tables_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
+    tmp_path: Path, flushed: list[tuple[str, str]]
+) -> None:
+    train(least_squares(), "fedavg", folder=tmp_path / "run", rounds=2, eval_every=1,
+          checkpoint_every=1)  # fmt: skip
+    last = 0
+    for number in (1, 2):
+        named = flushed.index(("name", f"round-{number:08d}"))
+        for table in ("metrics.csv", "clients.csv", "timing.csv"):
+            assert ("flush", table) in flushed[last:named]
+        last = named

@@ -87,8 +87,8 @@ def test_each_run_of_a_comparison_equals_the_same_run_alone(tmp_path: Path) -> N
 
 def words(out: Path) -> list[str]:
     return [
-        "scaffold", "local", "--seeds", "2", "--rounds", "300", "--eval_every", "50",
-        "--checkpoint_every", "20", "--data", "digits", "--num_clients", "4",
+        "scaffold", "local", "--seeds", "2", "--rounds", "120", "--eval_every", "40",
+        "--checkpoint_every", "10", "--data", "digits", "--num_clients", "4",
         "--model", "logistic", "--strategy", "native:8:1x1", "--out", str(out),
     ]  # fmt: skip
 
@@ -107,10 +107,9 @@ def test_a_killed_comparison_resumes_and_ends_with_the_same_tables(tmp_path: Pat
     compare(words(whole))
     process = start("compare", *words(killed))
     checkpoints = killed / "scaffold" / "seed-0" / "checkpoint"
-    for _ in range(600):
-        if checkpoints.exists() and len(list(checkpoints.glob("round-*"))) == 2:
-            break
-        time.sleep(0.05)
+    while len(list(checkpoints.glob("round-*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "local" / "seed-1" / "done").exists()

@@ -148,3 +148,14 @@ def test_settings_are_checked_in_python_too() -> None:
             Settings(**wrong)
     with pytest.raises(FedkinError, match="method 'fedavg': lr should be greater than 0"):
         Trainer(least_squares(), FedAvg(lr=-1.0))
+
+
+@pytest.mark.parametrize("name", ["lsgd", "acd", "asvrcd"])
+def test_a_template_says_what_every_unified_objective_is(name: str) -> None:
+    lines = {line.removeprefix("#").strip() for line in template(name).splitlines()}
+    assert "traditional: f_m(w)" in lines
+    assert "mt2: relax*f_m(W) + f_m(beta_m) + lam/2*|beta_m - W|^2" in lines
+    assert "mx2: f_m(beta_m) + lam/2*|beta_m - W|^2" in lines
+    assert "apfl2: relax*f_m(W) + f_m((1 - w_share)*beta_m + w_share*W)" in lines
+    assert "maml: f_m(w - inner_lr*grad f_m(w))" in lines
+    assert {line.split(":")[0] for line in lines} >= {"ws2", "residual", "personal"}

@@ -133,6 +133,7 @@ def test_a_run_of_folds_has_no_single_model(run: Path) -> None:
         ({"test_per_client": 2}, "test_per_client = 2"),
         ({"fold": 6}, "more than the 5"),
         ({"test": "folds:1"}, "folds:1"),
+        ({"test_fraction": 0.5}, "test_fraction = 0.5 asks for something else"),
         ({"test": None, "fold": 1}, "needs the number of folds"),
     ],
 )

@@ -8,7 +8,7 @@ from fedkin.methods import Submodel
 from fedkin.models import build
 from fedkin.runs import models
 from fedkin.runs.evaluation import score
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import blobs, federation, run
 
 

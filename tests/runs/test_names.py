@@ -5,7 +5,7 @@ import pytest
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg
 from fedkin.runs.names import client_at, client_number, client_position
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import least_squares
 
 GAP = [str(i) for i in range(1, 8) if i != 5]

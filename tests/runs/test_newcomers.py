@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import fedkin
 from fedkin.errors import FedkinError
-from fedkin.methods import IFCA, FedAvg, Perm, State
+from fedkin.methods import IFCA, FedAvg, FedPer, Perm, PFedHN, State
 from fedkin.methods.shared import mixing, shuffling
 from fedkin.models import build
 from fedkin.reports.export import predict
@@ -25,7 +25,7 @@ from fedkin.runs.newcomers import Newcomers
 from fedkin.runs.provenance import complete
 from fedkin.runs.training import Trainer
 from fedkin.runs.welcoming import welcome
-from tests.helpers import federation, least_squares, run
+from tests.helpers import blobs, federation, least_squares, run
 
 
 def test_steps_at_home_are_gradient_descent_from_the_common_model() -> None:
@@ -102,6 +102,33 @@ def test_a_cluster_methods_newcomer_gets_the_nearest_cluster() -> None:
     contender = Contender(method, fed, State(models=models, cluster=torch.zeros(6).long()))
     found = Newcomers(contender, groups(9, 2).data, 1, hosts=True)
     assert torch.equal(found.start, models.flip(0))
+
+
+def test_a_hypernetworks_newcomer_gets_an_embedding_of_its_own() -> None:
+    """Of a network that makes v*w, from v = 0: the newcomer's v has the sign of its kin's."""
+    w = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+    state = State(
+        v=torch.tensor([[1.0], [-1.0]] * 3, dtype=torch.float64),
+        inner=torch.tensor([[1.0], [-1.0]], dtype=torch.float64),
+        inner_bias=torch.full((2,), 0.01, dtype=torch.float64),
+        outer=torch.cat([w, -w]), outer_bias=torch.zeros(3, dtype=torch.float64),
+    )  # fmt: skip
+    before = state.v.clone()
+    method, fed = PFedHN(lr=0.1, server_lr=0.2, embedding=1, hidden=2), federation(groups(0))
+    found = Newcomers(Contender(method, fed, state), groups(9, 2).data, 1, hosts=False)
+    assert torch.allclose(found.start, torch.cat([w, -w]), atol=0.1)
+    assert torch.equal(state.v, before)
+
+
+def test_a_newcomer_of_shared_layers_starts_with_them_and_a_fresh_head() -> None:
+    data = blobs(3)
+    problem = fedkin.Problem(build("mlp:4", data.input_shape, 3), data)
+    method, fed = FedPer(lr=0.1), federation(problem)
+    state = run(method, fed, 3)
+    (model,) = Newcomers(Contender(method, fed, state), blobs(1), 3, hosts=False).start
+    shared = len(state.x)
+    assert torch.equal(model[:shared], state.x)
+    assert torch.equal(model[shared:], problem.initial[0, shared:])
 
 
 # from the run folder --------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from fedkin.methods import FedAvg, Scaffold, Submodel
 from fedkin.models import build
 from fedkin.runs.alone import common_alone, gains, last_clients, task
 from fedkin.runs.config import make_config
-from fedkin.runs.folder import read_table
 from fedkin.runs.groups import Group, find_runs
 from fedkin.runs.measures import ACCURACY
 from fedkin.runs.options import parse
-from fedkin.runs.training import train
+from fedkin.runs.reading import read_table
+from fedkin.runs.train import train
 from fedkin.toml import read_toml
 from tests.helpers import blobs
 
@@ -162,7 +162,9 @@ def test_better_than_alone_compares_models_of_the_same_size(tmp_path):
 def test_a_run_says_which_weights_were_never_trained(tmp_path, fedkin):
     words = (*DIGITS, "--rates", "1/4", "--kind", "static", "--out", tmp_path / "run")
     said = fedkin("run", "fedavg", *words)
-    table = read_table(tmp_path / "run" / "untrained.csv").set_index("parameter")
+    table = read_table(tmp_path / "run" / "untrained.csv", words=("parameter",)).set_index(
+        "parameter"
+    )
     assert table["never_trained"].to_dict() == {
         "1.weight": 48 * 64, "1.bias": 48, "3.weight": 48 * 10, "3.bias": 0
     }  # fmt: skip

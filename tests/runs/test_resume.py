@@ -16,7 +16,7 @@ import pytest
 from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.checks import usual
 from fedkin.runs.folder import RunFolder
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.forks import Forks
 from tests.helpers import least_squares
 
@@ -57,7 +57,14 @@ def go_on(forks: Forks, run: Path, reference: Path, **kill: object) -> int:
     return forks.run("run", reference / "config.toml", "--out", run, "-q", **kill).code
 
 
-@pytest.mark.parametrize("name", list(all_methods()))
+# what the common checks promise of every method without processes, with real ones that are killed
+KILLED = {"fedavg", "scaffold", "perm", "pfedkm", "asvrcd", "submodel-perm", "ditto"}
+EVERY = [
+    pytest.param(name, marks=() if name in KILLED else pytest.mark.slow) for name in all_methods()
+]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_method_goes_on_exactly_after_kills(name: str, forks: Forks, tmp_path: Path) -> None:
     reference, run = tmp_path / "reference", tmp_path / "killed"
     chance = random.Random(name)

@@ -10,7 +10,8 @@ from fedkin.methods import ACD, L2SGD, Ditto, FedAvg, Scaffold
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.schedule import rate
 from fedkin.runs.settings import Settings
-from fedkin.runs.training import Trainer, train
+from fedkin.runs.train import train
+from fedkin.runs.training import Trainer
 from tests.helpers import least_squares, quadratic
 
 ROUNDS = 24

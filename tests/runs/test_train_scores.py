@@ -5,7 +5,7 @@ import pytest
 from fedkin.core.problem import Problem
 from fedkin.models import build
 from fedkin.runs.evaluation import score_model
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import blobs
 
 

@@ -18,7 +18,8 @@ from fedkin.models import build
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.models import load_model
 from fedkin.runs.settings import Settings
-from fedkin.runs.training import Trainer, train
+from fedkin.runs.train import train
+from fedkin.runs.training import Trainer
 from tests.helpers import blobs, least_squares
 
 QUICK = Settings(rounds=4, eval_every=2, checkpoint_every=2, strategy="native:3:1x1")

@@ -8,7 +8,7 @@ from torch import nn
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinWarning
 from fedkin.methods import FedAvg
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from fedkin.runs.watch import grown_loss
 from tests.helpers import blobs, least_squares
 

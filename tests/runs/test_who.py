@@ -7,8 +7,16 @@ from PIL import Image
 
 from fedkin.errors import FedkinError
 from fedkin.methods import Perm
-from fedkin.runs.training import train
-from fedkin.runs.who import draw_mixing, like_beside_like, read_mixing, who_helps, write_mixing
+from fedkin.runs.train import train
+from fedkin.runs.who import (
+    draw_mixing,
+    like_beside_like,
+    read_mixing,
+    read_sharing,
+    sharing_summary,
+    who_helps,
+    write_mixing,
+)
 from tests.helpers import least_squares
 
 NAMES = ("north", "south", "7")
@@ -90,3 +98,18 @@ def test_an_unknown_client_is_refused_and_never_another_one(tmp_path, fedkin):
     assert "client 55 learns from" in fedkin("who", tmp_path, "--client-number", "53").out
     assert fedkin("who", tmp_path, "--client-number", "60").code == 2
     assert fedkin("who", tmp_path).code == 2
+
+
+def test_the_command_says_how_widely_a_client_shares_and_how_sure_that_is(tmp_path, fedkin):
+    write_mixing(tmp_path, ALPHA, NAMES)
+    table = (
+        "client,lam_rel,home_steps,sure\nnorth,0.5,10.0,0.97\nsouth,0.0,0.0,0.6\n7,inf,0.0,0.8\n"
+    )
+    (tmp_path / "sharing.csv").write_text(table)
+    said = fedkin("who", tmp_path, "--client", "north").out
+    assert "shares with lam_rel 0.5, then 10 steps at home: better than alone, 97% sure" in said
+    assert "trains alone" in fedkin("who", tmp_path, "--client", "south").out
+    assert (
+        "one model for all: better than alone, 80%" in fedkin("who", tmp_path, "--client", "7").out
+    )
+    assert "lam_rel 0.5: 1" in sharing_summary(read_sharing(tmp_path))

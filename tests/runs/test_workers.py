@@ -57,28 +57,27 @@ def alive(number: int) -> bool:
 
 def begun(folder: Path, process: subprocess.Popen[str]) -> None:
     """Wait until some run has written rounds."""
-    deadline = time.monotonic() + 60
     while not list(folder.glob("*/seed-*/metrics.csv")):
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def test_in_processes_of_their_own_methods_end_alike(tmp_path: Path) -> None:
-    words = ("local", "fedavg", "scaffold", "--rounds", "5", "--strategy", "native:5:1x1")
+    words = ("local", "scaffold", "--rounds", "5", "--strategy", "native:5:1x1")
     for folder, more in (("one", ()), ("two", ("--jobs", "2"))):
         process = start(tmp_path / folder, *words, *more)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         assert (process.returncode, err) == (0, "")
         assert "scaffold" in out
     assert results(tmp_path / "two") == results(tmp_path / "one") != {}
 
 
+@pytest.mark.slow
 def test_runs_of_one_method_are_dealt_to_processes_and_end_alike(tmp_path: Path) -> None:
     words = ("fedavg", "--rounds", "5", "--sweep", "lr=0.1,0.2", "--strategy", "native:5:1x1")
     for folder, more in (("one", ()), ("three", ("--jobs", "3"))):
         process = start(tmp_path / folder, *words, *more)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate()
         assert (process.returncode, err) == (0, "")
     tables = sorted((tmp_path / "one").glob("*/seed-*/metrics.csv"))
     assert len(tables) == 4
@@ -102,10 +101,11 @@ def test_there_are_no_more_shares_than_runs_and_none_without_need() -> None:
     assert shares([], 2) == {}
 
 
+@pytest.mark.slow
 def test_a_method_that_diverges_is_told_and_the_others_end(tmp_path: Path) -> None:
     words = ("fedavg", "local", "--rounds", "3", "--lr", "1e30", "--jobs", "2")
     process = start(tmp_path / "c", *words)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     assert process.returncode == 3
     assert err == ""
     assert "training diverged" in " ".join(out.split())
@@ -115,14 +115,14 @@ def test_ctrl_c_stops_workers_politely_and_the_rest_is_resumed(tmp_path: Path) -
     process = start(tmp_path / "c", "fedavg", "local", "--rounds", "100000", "--jobs", "2")
     begun(tmp_path / "c", process)
     process.send_signal(signal.SIGINT)  # to the master alone
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate()
     assert process.returncode == 130
     assert f"fedkin resume {tmp_path / 'c'}" in out.replace("\n", "")
     assert list((tmp_path / "c").glob("*/seed-*/checkpoint/round-*"))
     assert not list((tmp_path / "c").rglob(DONE))
 
 
-@pytest.mark.parametrize("whom", ["master", "worker"])
+@pytest.mark.parametrize("whom", ["master", pytest.param("worker", marks=pytest.mark.slow)])
 def test_no_process_outlives_one_that_is_killed(tmp_path: Path, whom: str) -> None:
     process = start(tmp_path / "c", "fedavg", "--rounds", "100000", "--jobs", "2")
     begun(tmp_path / "c", process)
@@ -133,12 +133,10 @@ def test_no_process_outlives_one_that_is_killed(tmp_path: Path, whom: str) -> No
     else:
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate()
     if whom == "worker":
         assert process.returncode == 2
         told = "the process with the runs of fedavg, part 1 of 2 ended early (code -9)"
         assert told in " ".join(out.split())
-    deadline = time.monotonic() + 20
-    while any(map(alive, workers)):
-        assert time.monotonic() < deadline
+    while any(map(alive, workers)):  # for ever only if one outlives it: then the test is ended
         time.sleep(0.1)

@@ -7,27 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from fedkin.core.federation import Federation, Requests
-from fedkin.runs.evaluation import Scores, score, score_trivial
+from fedkin.runs.evaluation import score, score_trivial
 
 Floats = npt.NDArray[np.float64]
 FEWEST_TO_BORROW = 10  # sites
 
 
-def judge_models(fed: Federation, asked: Requests, part: str, metric: str) -> tuple[Floats, Floats]:
-    """Every site's mean loss and metric on a part of its rows; NaN for sites without any."""
-    return _numbers(score(fed, asked, part, (metric,)), metric)
+def judge_models(fed: Federation, asked: Requests, part: str, metric: str) -> Floats:
+    """Every site's metric on a part of its rows; NaN for sites without any."""
+    return score(fed, asked, part, (metric,))[metric].double().numpy(force=True)
+
+
+def judge_loss(fed: Federation, asked: Requests, part: str) -> Floats:
+    """Every site's mean loss on a part of its rows; NaN for sites without any."""
+    return score(fed, asked, part).loss.double().numpy(force=True)
 
 
 def judge_trivial(fed: Federation, metric: str) -> Floats:
     """The metric of every site's trivial answer: its commonest class, its mean target."""
-    return _numbers(score_trivial(fed, (metric,)), metric)[1]
-
-
-def _numbers(found: Scores, metric: str) -> tuple[Floats, Floats]:
-    return found.loss.double().numpy(force=True), found[metric].double().numpy(force=True)
+    return score_trivial(fed, (metric,))[metric].double().numpy(force=True)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def gain_over_splits(values: Sequence[float], ratio: float) -> Gain | None:
     if np.ptp(known) < 1e-12:  # no noise was seen, so none is known; that nothing changed, is
         return Gain(0.0, 0.0, 0.0) if abs(mean) < 1e-12 else Gain(mean, None, None)
     spread = float(np.sqrt((1 / len(known) + ratio) * known.var(ddof=1)))
-    half = float(stats.t.ppf(0.975, len(known) - 1)) * spread
+    half = float(special.stdtrit(len(known) - 1, 0.975)) * spread
     return Gain(mean, mean - half, mean + half, spread)
 
 
@@ -109,3 +110,9 @@ def _spread(gain: Gain | None) -> float:
     """The standard error behind an interval."""
     assert gain is not None
     return gain.error or 0.0
+
+
+def mean_of(values: Sequence[float] | Floats) -> float:
+    """The mean of the values that are known; NaN without any."""
+    known = np.asarray(values)[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedkin.core.metrics import METRICS
+from fedkin.errors import FedkinError
 from fedkin.methods.registry import goes_alone, has_sizes
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import Measure
@@ -100,7 +101,10 @@ def gains(run: Records, measure: Measure, alone: Alone | None) -> pd.DataFrame |
 
 def last_clients(run: Records) -> pd.DataFrame:
     """The last evaluation of every client, by its name."""
-    return run.clients[run.clients["round"] == run.clients["round"].max()].set_index("client")
+    table = run.clients
+    if table.empty:
+        raise FedkinError(f"{run.path} has no clients.csv, so nothing is known of its clients")
+    return table[table["round"] == table["round"].max()].set_index("client")
 
 
 def _noise(run: Records, twin: Records, kind: str, measure: Measure, names: pd.Index) -> pd.Series:
@@ -119,7 +123,11 @@ def _noise(run: Records, twin: Records, kind: str, measure: Measure, names: pd.I
 def _setting(run: Records) -> str:
     """What local-only training beside a run was done with."""
     options = run.settings.get("options", {})
-    shown = [f"{k} {options[k]:g}" for k in ("lr", "local_steps", "local_epochs") if options.get(k)]
+    shown = [
+        f"{k} {v:g}" if isinstance(v, int | float) else f"{k} {v}"
+        for k in ("lr", "local_steps", "local_epochs")
+        if (v := options.get(k))
+    ]
     return ", ".join(shown) or "its default settings"
 
 

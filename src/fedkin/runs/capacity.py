@@ -23,7 +23,8 @@ from fedkin.errors import FedkinError
 from fedkin.methods import Method, State
 from fedkin.models.layout import Layout
 from fedkin.runs.evaluation import Scores, score
-from fedkin.runs.folder import read_table
+from fedkin.runs.reading import read_table
+from fedkin.runs.who import RATES, read_rates
 
 TABLE, PICTURE, UNTRAINED = "capacity.csv", "capacity.png", "untrained.csv"
 COSTS = (
@@ -59,7 +60,10 @@ def words_on_untrained(folder: Path) -> str:
     """A sentence about entries of a finished run's global model that nobody trained; or nothing."""
     if not (folder / UNTRAINED).is_file():
         return ""
-    table = read_table(folder / UNTRAINED)
+    needs = ("parameter", "entries", "never_trained")
+    table = read_table(folder / UNTRAINED, needs, words=("parameter",))
+    if table.empty:
+        return ""
     share = table["never_trained"].sum() / table["entries"].sum()
     if not share:
         return ""
@@ -107,14 +111,21 @@ def accuracy_by_rate(
 
 def levels_of(folder: Path) -> pd.DataFrame:
     """A finished run's levels with their costs; without costs for a run over sites."""
-    whole = folder / TABLE
-    return read_table(whole) if whole.is_file() else accuracy_by_rate_of(folder)
+    return read_levels(folder) if (folder / TABLE).is_file() else accuracy_by_rate_of(folder)
+
+
+def read_levels(folder: Path) -> pd.DataFrame:
+    """capacity.csv of a run folder."""
+    table = read_table(folder / TABLE, ("rate", "clients", "accuracy", "bytes_per_round", *COSTS))
+    if table.empty or not (table["clients"] > 0).all() or not (table["rate"] > 0).all():
+        raise FedkinError(f"{folder / TABLE} is damaged: it needs rates and clients above zero")
+    return table
 
 
 def mean_levels(runs: Iterable[tuple[str, Path]]) -> pd.DataFrame:
     """Finished runs' levels by the runs' labels, a row per label and rate: means over repeats."""
     tables = [
-        read_table(folder / TABLE).assign(method=label)
+        read_levels(folder).assign(method=label)
         for label, folder in runs
         if (folder / TABLE).is_file()
     ]
@@ -125,13 +136,18 @@ def mean_levels(runs: Iterable[tuple[str, Path]]) -> pd.DataFrame:
 
 def accuracy_by_rate_of(folder: Path) -> pd.DataFrame:
     """The same of a finished run's folder, without the gaps to training scores."""
-    if not (folder / "rates.csv").exists():
+    rates = read_rates(folder)
+    if not rates:
         raise FedkinError(f"{folder} contains no finished run with rates")
-    clients, rates = pd.read_csv(folder / "clients.csv"), pd.read_csv(folder / "rates.csv")
-    last = clients[clients["round"] == clients["round"].max()]
+    path = folder / "clients.csv"
+    needs = ("round", "personal_accuracy", "personal_loss", "bytes_down", "bytes_up")
+    clients = read_table(path, needs)
+    last = clients[clients["round"] == clients["round"].max()] if len(clients) else clients
+    if len(last) != len(rates):
+        raise FedkinError(f"{path} is damaged: it needs a row for each client of {RATES}")
     table = pd.DataFrame(
         {
-            "rate": rates.iloc[:, 1].to_numpy(),
+            "rate": list(rates.values()),
             "accuracy": last["personal_accuracy"].to_numpy(),
             "loss": last["personal_loss"].to_numpy(),
             "bytes": (last["bytes_down"] + last["bytes_up"]).to_numpy(),

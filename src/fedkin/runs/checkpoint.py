@@ -13,6 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.errors import FedkinError
+from fedkin.runs import contents
+from fedkin.runs.contents import CheckpointFacts
+from fedkin.runs.reading import read_json
+from fedkin.runs.validation import validated
 from fedkin.tensors import Chunked, Stored, open_tensors, sha256, sync, write_tensors
 
 KEEP = 2
@@ -26,6 +30,10 @@ class Checkpoint:
     round: int
     path: Path
     facts: dict[str, Any]
+
+    def stated(self) -> CheckpointFacts:
+        """What a run has kept beside its tensors."""
+        return validated(CheckpointFacts, self.facts, f"{self.path / FACTS}")
 
     def tensors(self) -> dict[str, Stored]:
         """All tensors by name, each read from the file when sliced."""
@@ -75,9 +83,11 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def _read(path: Path) -> Checkpoint:
     try:
-        body = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        body = read_json(path / FACTS, contents.CHECKPOINT).model_dump()
         own = body.pop("own_sha256")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except OSError as error:
+        raise FedkinError(f"checkpoint {path} is damaged: {FACTS}: {error.strerror}") from None
+    except FedkinError as error:
         raise FedkinError(f"checkpoint {path} is damaged: {FACTS}: {error}") from None
     if own != _digest(body):
         raise FedkinError(f"checkpoint {path} is damaged: {FACTS} was changed")

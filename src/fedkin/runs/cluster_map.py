@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+
+from fedkin.errors import FedkinError
+from fedkin.runs.reading import read_table
+
+MOST_CLUSTERS = 10**6
+
+
+def read_clusters(run: Path) -> pd.DataFrame:
+    """The cluster of every client, from 0, by round; empty when the run's method has none."""
+    path = run / "diagnostics" / "cluster.csv"
+    table = read_table(path, ("round",), by_round=True, words=())
+    values = table.drop(columns="round", errors="ignore").to_numpy(np.float64)
+    known = values[~np.isnan(values)]
+    if len(table) and (not values.size or not ((known >= -1) & (known < MOST_CLUSTERS)).all()):
+        raise FedkinError(f"{path} is damaged: clusters are numbered from 0 to {MOST_CLUSTERS - 1}")
+    return table
 
 
 def draw_cluster_map(run: Path) -> Path | None:
@@ -22,7 +39,7 @@ def draw_cluster_map(run: Path) -> Path | None:
     )  # not pyplot, which has global state and needs a window system
     from matplotlib.ticker import MaxNLocator
 
-    table = pd.read_csv(source, index_col="round")
+    table = read_clusters(run).set_index("round")
     clusters = table.to_numpy().T
     count = max(1, int(clusters.max()) + 1)
     figure = Figure(figsize=(8, min(2 + 0.1 * len(clusters), 12)), layout="constrained")

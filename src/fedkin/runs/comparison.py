@@ -16,6 +16,7 @@ from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for
+from fedkin.runs import contents
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.folds import pool_folds
@@ -23,6 +24,7 @@ from fedkin.runs.groups import FOLDS
 from fedkin.runs.measures import choose_metrics
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
+from fedkin.runs.reading import read_json
 from fedkin.runs.settings import Settings
 from fedkin.runs.trackers import make_tracker
 from fedkin.runs.training import Trainer
@@ -107,8 +109,9 @@ def save_plan(parent: Path, entries: Sequence[Entry]) -> None:
 
 def load_plan(parent: Path) -> list[Entry]:
     try:
-        return from_rows(json.loads((parent / PLAN).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rows = read_json(parent / PLAN, contents.PLAN)
+        return from_rows([row.model_dump() for row in rows])
+    except (OSError, FedkinError) as error:
         raise FedkinError(f"{parent} is not a comparison that can be resumed: {error}") from None
 
 

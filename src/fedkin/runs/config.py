@@ -15,6 +15,7 @@ from fedkin.core.faults import Faults
 from fedkin.core.losses import LOSSES, get_loss
 from fedkin.core.metrics import METRICS, get_metric
 from fedkin.core.problem import NormName, Problem
+from fedkin.core.robust import Aggregate
 from fedkin.data import ClientData, DataConfig, load
 from fedkin.data.config import MOST
 from fedkin.engines import ENGINES
@@ -22,8 +23,9 @@ from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
+from fedkin.runs.limits import LONGEST_WAIT, MOST_ROUNDS, MOST_THREADS
 from fedkin.runs.plugins import is_file, with_files
-from fedkin.runs.settings import Settings, parse_size
+from fedkin.runs.settings import Settings, parse_clip, parse_size
 from fedkin.runs.user_code import find_augment, find_loss, known_method, known_objective, make_model
 from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
 from fedkin.toml import read_toml, to_toml
@@ -99,8 +101,10 @@ class FaultConfig(BaseModel):
     drop: float = Field(0.0, ge=0, le=1, description="share of requests that are lost")
     nan: float = Field(0.0, ge=0, le=1, description="share of answers that are NaN")
     slow: float = Field(0.0, ge=0, le=1, description="share of answers that are late")
-    delay: float = Field(0.0, ge=0, description="seconds a slow answer is late")
-    timeout: float | None = Field(None, gt=0, description="seconds the server waits for an answer")
+    delay: float = Field(0.0, ge=0, le=LONGEST_WAIT, description="seconds a slow answer is late")
+    timeout: float | None = Field(
+        None, gt=0, le=LONGEST_WAIT, description="seconds the server waits for an answer"
+    )
 
 
 class RunConfig(BaseModel):
@@ -109,13 +113,13 @@ class RunConfig(BaseModel):
     model_config = STRICT
 
     method: str = Field(description="what to train with: see `fedkin methods`")
-    rounds: int = Field(100, ge=1, description="communication rounds")
+    rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="communication rounds")
     seed: int = Field(
         0, ge=0, lt=2**63, description="seed of all randomness: data split, models, sampling"
     )
     fraction: float = Field(1.0, gt=0, le=1, description="share of clients taking part in a round")
-    eval_every: int = Field(10, ge=1, description="rounds between evaluations")
-    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    eval_every: int = Field(10, ge=1, le=MOST, description="rounds between evaluations")
+    checkpoint_every: int = Field(10, ge=1, le=MOST, description="rounds between checkpoints")
     baseline: bool = Field(True, description="also train every client alone, for comparison")
     train_scores: bool = Field(False, description="evaluate models on training data as well")
     metric: tuple[str, ...] = Field(
@@ -127,21 +131,26 @@ class RunConfig(BaseModel):
     patience: int | None = Field(
         None,
         ge=1,
+        le=MOST,
         description="end after so many rounds without a better validation score, with the models "
         "of the best round (needs validation_fraction)",
     )
     lr_schedule: Literal["constant", "cosine", "step"] = Field(
         "constant", description="how lr changes over the rounds"
     )
-    lr_warm_up: int = Field(0, ge=0, description="first rounds, in which lr rises to its value")
-    lr_every: int = Field(30, ge=1, description="rounds between the steps of lr_schedule step")
+    lr_warm_up: int = Field(
+        0, ge=0, le=MOST, description="first rounds, in which lr rises to its value"
+    )
+    lr_every: int = Field(
+        30, ge=1, le=MOST, description="rounds between the steps of lr_schedule step"
+    )
     lr_factor: float = Field(0.1, gt=0, le=1, description="what each such step multiplies lr by")
     engine: str = Field("embedded", description=f"one of {', '.join(ENGINES)}")
     strategy: str = Field(
         "auto", description="how the embedded engine computes: auto, stacked, vmap, threads, ..."
     )
     block_size: int | None = Field(None, ge=1, le=MOST, description="clients computed together")
-    threads: int | None = Field(None, ge=1, le=4096, description="processor threads to use")
+    threads: int | None = Field(None, ge=1, le=MOST_THREADS, description="processor threads to use")
     memory: str | None = Field(
         None, description="limit of clients' state in RAM, such as 2GB; more goes to files"
     )
@@ -160,13 +169,64 @@ class RunConfig(BaseModel):
         "go on without its answers",
     )
     ray_timeout: float = Field(
-        600.0, gt=0, description="engine ray: seconds to wait for a shard before it counts as lost"
+        600.0,
+        gt=0,
+        le=LONGEST_WAIT,
+        description="engine ray: seconds to wait for a shard before it counts as lost",
     )
-    gpus_per_shard: float = Field(0.0, ge=0, description="engine ray: GPUs of every shard")
+    gpus_per_shard: float = Field(0.0, ge=0, le=1000, description="engine ray: GPUs of every shard")
+    sampling: Literal["fixed", "poisson"] = Field(
+        "fixed",
+        description="who takes part in a round: so many clients drawn without replacement, or each "
+        "by a coin of its own, with probability fraction",
+    )
+    aggregate: str = Field(
+        "mean",
+        description="how answers become one: mean, or median, trimmed:0.1, norm-bound:1 (longer "
+        "answers shortened to 1), which resist broken or hostile clients",
+    )
+    dp_clip: float | dict[str, float] | None = Field(
+        None,
+        description="differential privacy: the longest that a client's answer may be; or a limit "
+        "for each of its tensors, as in dx=1,dc=0.5",
+    )
+    dp_noise: float | None = Field(
+        None, ge=0, description="noise on every sum, in units of dp_clip (z, the noise multiplier)"
+    )
+    dp_epsilon: float | None = Field(
+        None, gt=0, description="epsilon after all rounds: noise is found for it, or ends the run"
+    )
+    dp_delta: float | None = Field(
+        None, gt=0, lt=1, description="delta of the guarantee (none: clients^-1.1, at most 1e-5)"
+    )
+    dp_quantile: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="let the limit follow the length that this share of answers stays below, from "
+        "dp_clip on",
+    )
+    dp_cohort: int | None = Field(
+        None,
+        ge=1,
+        le=MOST,
+        description="simulate the noise of so many clients in a round; epsilon belongs to them",
+    )
+    dp_most_samples: int | None = Field(
+        None,
+        ge=1,
+        le=MOST,
+        description="samples from which on a client counts no more in a weighted mean",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     faults: FaultConfig = FaultConfig()
+
+    @field_validator("dp_clip", mode="before")
+    @classmethod
+    def _limits(cls, given: Any) -> Any:
+        return parse_clip(given)
 
     @field_validator("memory")
     @classmethod
@@ -262,6 +322,7 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
     if config.engine not in ENGINES:
         raise unknown("engine", config.engine, ENGINES)
     check_name(config.strategy)
+    Aggregate.parse(config.aggregate)
     find_loss(config.model.loss)
     for name in config.metric:
         if not is_file(name):

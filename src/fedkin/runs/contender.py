@@ -16,7 +16,12 @@ from fedkin.errors import FedkinError
 from fedkin.methods import Local, Method, State, Submodel, SubmodelAlone
 from fedkin.methods.base import MOVES
 from fedkin.methods.registry import SIZES
+from fedkin.runs.contents import Released
+from fedkin.runs.validation import validated
 from fedkin.tensors import Chunked
+
+PRIVACY = "privacy released"  # beside the numbers of a method's state, which are Python names
+NOT_OURS = "the checkpoint is not one of this run"
 
 
 @dataclass
@@ -36,6 +41,8 @@ class Contender:
         (now or self.method).round(self.fed, self.state)
         if last:
             self.method.finish(self.fed, self.state)
+        if self.fed.privacy is not None:
+            self.fed.privacy.end_round()
         for name, value in vars(self.state).items():
             if isinstance(value, Tensor):  # as it is when read from a checkpoint
                 setattr(self.state, name, value.contiguous())
@@ -64,18 +71,50 @@ class Contender:
         return found | {f"memory.{name}": value for name, value in memory.items()}
 
     def numbers(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
+        found = {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
+        return found | ({PRIVACY: self.fed.privacy.facts()} if self.fed.privacy else {})
 
     def restore(self, tensors: Mapping[str, Rows], numbers: Mapping[str, Any]) -> None:
         """The opposite of `tensors` and `numbers`; each tensor goes where `init` had put it."""
+        self._check_stored(tensors, numbers)
         self.fed.accounts.table = tensors["accounts"][:]
         state: dict[str, Any] = dict(numbers)
+        if self.fed.privacy is not None:
+            self.fed.privacy.restore(state.pop(PRIVACY))
         for name, stored in under("state.", tensors).items():
             fresh = getattr(self.state, name, None)
             device = fresh.device if isinstance(fresh, Tensor) else self.fed.problem.device
             state[name] = stored[:].to(device)
         self.state = State(**state)
         self.fed.engine.memory.restore(under("memory.", tensors))  # type: ignore[attr-defined]
+
+    def _check_stored(self, tensors: Mapping[str, Rows], numbers: Mapping[str, Any]) -> None:
+        """Refuse what is not a state of this method."""
+        accounts = tensors.get("accounts")
+        counted = self.fed.accounts.table
+        if accounts is None or (tuple(accounts.shape), accounts.dtype) != (
+            tuple(counted.shape), counted.dtype,
+        ):  # fmt: skip
+            raise FedkinError(f"{NOT_OURS}: it does not count the bytes of all clients")
+        if self.fed.privacy is not None:
+            validated(Released, numbers.get(PRIVACY), "the checkpoint's account of privacy")
+        stored = under("state.", tensors)
+        for name, fresh in vars(self.state).items():
+            if isinstance(fresh, Tensor):
+                own = stored.get(name)
+                known = own is not None and own.dtype == fresh.dtype
+                if not known or len(own.shape) != fresh.dim():  # type: ignore[union-attr]
+                    raise FedkinError(f"{NOT_OURS}: '{name}' is missing or of another form")
+            elif name not in numbers or not _same_kind(numbers[name], fresh):
+                raise FedkinError(f"{NOT_OURS}: '{name}' is missing or of another kind")
+
+
+def _same_kind(stored: Any, fresh: Any) -> bool:
+    if fresh is None or stored is None:
+        return True
+    if isinstance(fresh, float):
+        return isinstance(stored, int | float)
+    return isinstance(stored, list if isinstance(fresh, tuple) else type(fresh))
 
 
 def check_server_memory(contender: Contender, budget: int | None) -> None:
@@ -94,9 +133,10 @@ def check_server_memory(contender: Contender, budget: int | None) -> None:
         )
 
 
-def local_like(method: Method) -> Local:
-    """Local-only training with a method's steps, amount of work and sizes of models."""
-    sized = isinstance(method, Submodel)
+def local_like(method: Method, whole: bool = False) -> Local:
+    """Local-only training with a method's steps, amount of work and sizes of models (or `whole`
+    models)."""
+    sized = isinstance(method, Submodel) and not whole
     shared = ("lr", "local_steps", "local_epochs", *MOVES, *(SIZES if sized else ()))
     same = {name: getattr(method, name) for name in shared if hasattr(method, name)}
     return SubmodelAlone(**same) if sized else Local(**same)
@@ -111,6 +151,8 @@ def choices_of(contenders: Mapping[str, Contender]) -> dict[str, list[dict[str, 
 def go_on_with(contenders: Mapping[str, Contender], choices: Mapping[str, Choices]) -> None:
     """Use the strategies of a saved run."""
     for name, made in choices.items():
+        if name not in contenders:
+            raise FedkinError(f"{NOT_OURS}: it has choices of '{name[:60]}'")
         engine = contenders[name].fed.engine
         # a run may go on in another engine: then that one chooses for itself
         elsewhere = isinstance(engine, Embedded) and any("shard" in choice for choice in made)
@@ -133,7 +175,7 @@ def restore_contenders(
 ) -> None:
     """The opposite of the function above."""
     for name, contender in contenders.items():
-        contender.restore(under(f"{name}.", tensors), numbers[name])
+        contender.restore(under(f"{name}.", tensors), numbers.get(name, {}))
 
 
 def under(prefix: str, tensors: Mapping[str, Rows]) -> dict[str, Rows]:

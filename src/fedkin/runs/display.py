@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedkin.errors import visible
 from fedkin.runs.measures import LOSS, Measure
 from fedkin.runs.names import cut
 
@@ -76,7 +77,7 @@ class Shown:
 def html_table(table: pd.DataFrame, total: int) -> str:
     """The first rows of a table, names escaped and cut, and how many more there are."""
     shown = table.head(MOST_ROWS)
-    shown.index = pd.Index([cut(str(name)) for name in shown.index], name=table.index.name)
+    shown.index = pd.Index([cut(visible(str(name))) for name in shown.index], name=table.index.name)
     text: str = shown.to_html(escape=True, float_format=lambda v: f"{v:.4g}", na_rep="")
     more = total - len(shown)
     return text + (f"<p>... and {more} more rows</p>" if more > 0 else "")

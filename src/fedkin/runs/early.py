@@ -61,7 +61,7 @@ def went_back(path: Path) -> bool:
 def go_back(folder: RunFolder, best: int, last: int) -> None:
     """Let a folder's tables end with the best round; as they were, they are in `all_rounds`."""
     (folder.path / WHOLE).mkdir(exist_ok=True)
-    for path in folder.path.glob("*.csv"):
+    for path in [*folder.path.glob("*.csv"), *folder.path.glob("*.parquet")]:
         shutil.copy2(path, folder.path / WHOLE / path.name)
     write_text(folder.path / FILE, json.dumps({"best": best, "last": last}) + "\n")
     folder.log(f"ended after round {last}; the best round by validation is {best}")

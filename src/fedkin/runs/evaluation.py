@@ -6,29 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
-from fedkin.core import rng
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, parts
-from fedkin.core.kernels.spec import outputs_of
-from fedkin.core.kernels.statistics import spread
 from fedkin.core.metrics import METRICS, Answers, Metric, get_metric
-from fedkin.core.problem import Problem
 from fedkin.core.steps import find_step, offer_steps, step_name
 from fedkin.errors import FedkinError
 from fedkin.methods.base import use
 from fedkin.runs.norms import by_norm
+from fedkin.runs.resampling import drawn, resampled
+from fedkin.runs.together import means_of
 
 offer_steps(__name__)
 
 # a server may not make a site draw more
 MOST_RESAMPLES = 1000
-# how many weights of examples are held at once while resampling
-DRAWN_TOGETHER = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,9 @@ class Scores:
 
     Of one fold of several, `drawn` has the sums behind those values, [N, times, k], and
     `classes` the examples of each class, so that folds can be added up.
+
+    Where single clients' scores are not shown, `together` has their means by name, and the
+    values of all examples as one under `... pooled`.
     """
 
     loss: Tensor
@@ -49,6 +46,7 @@ class Scores:
     resampled: dict[str, Tensor] = field(default_factory=dict)
     drawn: dict[str, Tensor] = field(default_factory=dict)
     classes: Tensor | None = None
+    together: dict[str, float] = field(default_factory=dict)
 
     def __getitem__(self, metric: str) -> Tensor:
         """A metric (or the loss) of every client; NaN where it is not known."""
@@ -67,8 +65,19 @@ class Scores:
         """The metrics that are known, the deciding one first."""
         return list(self.sums)
 
+    def mean(self, metric: str) -> float | None:
+        """The mean over the clients whose value is known."""
+        if self.together:
+            value = self.together[metric]
+            return value if value == value else None
+        values = self[metric]
+        values = values[~values.isnan()]
+        return float(values.mean()) if len(values) else None
+
     def pooled(self, metric: str) -> float:
         """A metric of all clients' examples together."""
+        if self.together:
+            return self.together[f"{metric} pooled"]
         if metric not in self.sums:
             return torch.nan
         return float(METRICS[metric].value(self.sums[metric].sum(0)))
@@ -184,59 +193,6 @@ def tally(
     return found or _nothing(client)
 
 
-def resampled(
-    a: Answers, metrics: Sequence[Metric], times: int, place: Tensor
-) -> dict[str, Tensor]:
-    """Every metric on examples drawn with replacement; 0 and not `known` where it has no value."""
-    sizes = a.mask.sum(1).long().numpy(force=True)
-    keys, n = _keys(place, "resample"), a.mask.shape[1]
-    together = max(1, DRAWN_TOGETHER // max(1, a.mask.numel()))
-    values: dict[str, list[Tensor]] = {m.name: [] for m in metrics}
-    for first in range(0, times, together):
-        count = min(together, times - first)
-        # a draw's position in its stream does not depend on how rows are cut or padded
-        at = (rng.positions(first, count)[:, None] << np.uint64(32)) + rng.positions(0, n)
-        rows = torch.from_numpy(rng.below(sizes, rng.bits(keys, at))).to(a.mask.device)
-        once = a.mask.double()[:, None].expand(len(sizes), count, n)
-        weights = torch.zeros_like(once).scatter_add_(-1, rows, once)
-        for m in metrics:
-            values[m.name].append(m.value(m.sums(a, weights)))
-    found = {}
-    for name, own in values.items():
-        all_ = torch.cat(own, 1)
-        found[f"resampled {name}"] = all_.nan_to_num(0.0)
-        found[f"known {name}"] = (~all_.isnan()).double()
-    return found
-
-
-def drawn(
-    a: Answers, metrics: Sequence[Metric], times: int, place: Tensor, fold: Tensor
-) -> dict[str, Tensor]:
-    """Every metric's sums, one draw after the other, on examples drawn anew in one fold.
-
-    Each example counts as often as a Poisson number of mean 1 says (the Poisson bootstrap), so
-    draws of different folds can be added, even if each has a single example.
-    """
-    below = torch.from_numpy(stats.poisson.cdf(np.arange(20), 1.0))
-    keys, n = _keys(place, "fold", fold), a.mask.shape[1]
-    together = max(1, DRAWN_TOGETHER // max(1, a.mask.numel()))
-    found: dict[str, list[Tensor]] = {m.name: [] for m in metrics}
-    for first in range(0, times, together):
-        count = min(together, times - first)
-        at = (rng.positions(first, count)[:, None] << np.uint64(32)) + rng.positions(0, n)
-        words = torch.from_numpy(rng.uniform(rng.bits(keys, at)))
-        often = torch.bucketize(words, below, right=True).to(a.mask.device, torch.float64)
-        weights = often * a.mask.double()[:, None]
-        for m in metrics:
-            found[m.name].append(m.sums(a, weights))
-    return {f"drawn {name}": torch.cat(own, 1).flatten(1) for name, own in found.items()}
-
-
-def _keys(*parts: Tensor | str) -> rng.Bits:
-    """A key per client from columns and names."""
-    return rng.key(*(p if isinstance(p, str) else p[:, 0].numpy(force=True) for p in parts))
-
-
 def _nothing(client: Client) -> dict[str, Tensor]:
     """The answer of clients without any examples."""
     zero = torch.zeros(len(client), 1, dtype=torch.float64, device=client.problem.device)
@@ -284,6 +240,12 @@ def _gathered(
 ) -> Scores:
     if not metrics:
         metrics = ("accuracy",) if fed.problem.data.num_classes is not None else ("rmse",)
+    if fed.sums_only:
+        named = [replace(r, hyper={**r.hyper, "part": part}) for r in parts(asked)]
+        return Scores(
+            torch.full((fed.size,), torch.nan), torch.zeros(fed.size),
+            together=means_of(fed, tuple(named), metrics),
+        )  # fmt: skip
     answers, order = [], torch.cat([request.at for request in parts(asked)]).argsort()
     for request in parts(asked):
         hyper = {"part": part, "metrics": "\n".join(metrics), "resamples": resamples}
@@ -326,35 +288,3 @@ def rarest(classes: Tensor) -> Tensor:
     there = classes > 0
     fewest = torch.where(there, classes, torch.inf).amin(1)
     return torch.where(there.any(1), fewest * there.sum(1), 0)
-
-
-@dataclass(frozen=True)
-class Pooled:
-    """Mean loss and accuracy over examples of all clients together."""
-
-    loss: float
-    accuracy: float
-
-
-def score_pooled(
-    problem: Problem, model: Tensor, part: str = "test", at_most: int = 10_000
-) -> Pooled:
-    """One model for all, on all clients' examples (or some spread evenly over them) as one set.
-
-    Batch norms go by the statistics of training examples of all clients.
-    """
-    examples, train = problem.part(part), problem.train.x
-    if problem.spec.statistics.slots:
-        model = torch.cat([model, problem.initial_home[0]])
-        known = problem.settler.rows(model[None], [train[spread(len(train), 1024)]])[0]
-        model = torch.cat([model, known])
-    module = problem.module(model)
-    chosen, sums = spread(len(examples.y), at_most), torch.zeros(2, dtype=torch.float64)
-    for rows in chosen.split(500):
-        with torch.no_grad():
-            outputs = outputs_of(module, examples.x[rows])
-        targets, loss = examples.y[rows], problem.spec.loss
-        sums[0] += loss.value(outputs, targets).sum().cpu()
-        sums[1] += (loss.predict(outputs) == targets).sum().cpu()
-    mean_loss, accuracy = (sums / len(chosen)).tolist()
-    return Pooled(mean_loss, accuracy if problem.data.num_classes is not None else torch.nan)

@@ -16,6 +16,9 @@ from typing import IO, Any
 import pandas as pd
 
 from fedkin.errors import FedkinError
+from fedkin.runs import contents
+from fedkin.runs.parts import cut_parts, shorten
+from fedkin.runs.reading import parts_of, read_json, read_table
 from fedkin.tensors import sync, write_text
 
 STRATEGY, LOCK = "strategy.json", ".lock"
@@ -94,25 +97,22 @@ class RunFolder:
     def append(self, name: str, table: Mapping[str, Sequence[Any]]) -> None:
         """Add rows, given by column, to a csv file.
 
-        A new column is empty in earlier rows.
+        A new column is empty in earlier rows. Where the file is large, its rows go to a parquet
+        file first.
         """
         path = self.path / name
-        rows = list(zip(*table.values(), strict=True))
-        if not rows:
+        count = len(next(iter(table.values()), ()))
+        if not count:
             return
+        shorten(path)
         path.parent.mkdir(exist_ok=True)
         columns = self._header(name)
         if not set(table) <= set(columns):
             columns = self._columns[name] = list(dict.fromkeys([*columns, *table]))
             _set_header(path, columns)
-        text = io.StringIO()
-        places = [columns.index(column) for column in table]
-        writer = csv.writer(text, lineterminator="\n")
-        for row in rows:
-            full: list[Any] = [None] * len(columns)
-            for place, value in zip(places, row, strict=True):
-                full[place] = value
-            writer.writerow(full)
+        text, nothing = io.StringIO(), [None] * count
+        whole = (table.get(column, nothing) for column in columns)
+        csv.writer(text, lineterminator="\n").writerows(zip(*whole, strict=True))
         with path.open("a", encoding="utf-8", newline="") as file:
             file.write(text.getvalue())
         self._unsynced.add(path)
@@ -122,7 +122,7 @@ class RunFolder:
         if name not in self._columns:
             self._columns[name] = []
             if path.exists():
-                with path.open(encoding="utf-8", newline="") as file:
+                with path.open(encoding="utf-8", errors="replace", newline="") as file:
                     self._columns[name] = next(csv.reader(file), [])
         return self._columns[name]
 
@@ -133,13 +133,14 @@ class RunFolder:
         self._unsynced.clear()
 
     def table(self, name: str) -> pd.DataFrame:
-        """A csv file of this folder with its numbers as they were written."""
-        return read_table(self.path / name)
+        """A table of this folder with its numbers as they were written."""
+        return read_table(self.path / name, needs=("round",))
 
     def cut_back(self, last_round: int) -> None:
-        """Drop csv rows of rounds after a checkpoint's, and a row cut short by a crash."""
+        """Drop rows of rounds after a checkpoint's, and a row cut short by a crash."""
         self._columns.clear()
         for path in [*self.path.glob("*.csv"), *self.path.glob("diagnostics/*.csv")]:
+            cut_parts(path, last_round)
             rows = _rows_by_round(path)
             header, end = next(rows, (None, 0))
             if header is None:  # a table of results, which is written whole
@@ -149,7 +150,7 @@ class RunFolder:
                 if number is None or number > last_round:
                     break
                 end = after
-            if end == start:
+            if end == start and not parts_of(path):
                 path.unlink()
             elif end < path.stat().st_size:
                 os.truncate(path, end)
@@ -162,37 +163,21 @@ class RunFolder:
 
     def keep_strategy(self, facts: Mapping[str, Any]) -> None:
         """Save how the engine computes, so that a resumed run rounds in the same way."""
-        write_text(self.path / STRATEGY, json.dumps(facts, indent=1) + "\n")
+        write_text(self.path / STRATEGY, json.dumps(facts, indent=1, sort_keys=True) + "\n")
 
 
 def read_strategy(folder: Path) -> dict[str, Any]:
     """How the engine computed in a run folder; empty if it was not saved."""
-    path = folder / STRATEGY
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(folder / STRATEGY, contents.STRATEGY)
     except FileNotFoundError:
         return {}
-    except ValueError:
+    except FedkinError as error:
         raise FedkinError(
-            f"{path} is damaged: remove it and the engine will choose again how to compute, "
-            "with the same results up to rounding"
+            f"{error}; remove the file and the engine will choose again how to compute, with the "
+            "same results up to rounding"
         ) from None
-    return found
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A csv file of a run folder; client names stay as they are, empty means not known."""
-    try:
-        return pd.read_csv(
-            path,
-            dtype={"client": str},
-            keep_default_na=False,
-            na_values=[""],
-        )
-    except FileNotFoundError:
-        return pd.DataFrame()
-    except ValueError as error:  # pandas' own errors are ValueErrors, and so is bad UTF-8
-        raise FedkinError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    return found.model_dump(exclude_unset=True)
 
 
 def next_folder(parent: Path, name: str) -> Path:

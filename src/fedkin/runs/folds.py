@@ -11,10 +11,10 @@ from fedkin.core.accounts import COLUMNS
 from fedkin.core.problem import Problem
 from fedkin.runs.evaluation import Scores
 from fedkin.runs.fold_scores import add_up, read_scores
-from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import keep_inputs
 from fedkin.runs.measures import keep_measures
 from fedkin.runs.noise import keep_resamples
+from fedkin.runs.reading import read_table
 from fedkin.runs.records import scores_row, scores_table
 from fedkin.tensors import write_text
 

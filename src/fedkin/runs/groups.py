@@ -9,17 +9,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedkin.errors import FedkinError
+from fedkin.runs.contents import StoredConfig
 from fedkin.runs.early import went_back
-from fedkin.runs.folder import read_table
 from fedkin.runs.inputs import LABELS
 from fedkin.runs.measures import ACCURACY, LOSS, Measure, read_measures
+from fedkin.runs.names import is_number
 from fedkin.runs.plugins import short_name
+from fedkin.runs.privacy_file import ended_by_budget
+from fedkin.runs.reading import read_table, read_text
+from fedkin.runs.validation import validated
 from fedkin.toml import read_toml
 
 NEWCOMERS = "newcomers"  # the folder in a run's for models of clients that came later
+MOST_SAMPLES = 10**15
 FOLDS = "folds"  # the folder in a run's for the runs that it is pooled from
 # settings that may differ between repeats
 NOT_COMPARED = ("seed", "data.data_dir")
@@ -32,11 +38,9 @@ class Records:
         self.path = path
         if not (path / "config.toml").is_file():
             raise FedkinError(f"{path} is not a run folder: it has no config.toml")
-        values = read_toml(path / "config.toml")
-        if "method" not in values:
-            raise FedkinError(f"{path / 'config.toml'} names no method")
-        self.made_with: dict[str, str] = values.pop("made_with", {})
-        self.settings: dict[str, Any] = values
+        found = read_stored_config(path)
+        self.made_with = found.made_with
+        self.settings: dict[str, Any] = found.model_dump(exclude_unset=True, exclude={"made_with"})
 
     @property
     def method(self) -> str:
@@ -50,20 +54,30 @@ class Records:
         """A csv file of the folder; empty when there is none."""
         return read_table(self.path / name)
 
+    @property
+    def labels(self) -> pd.DataFrame:
+        """Training samples of every client, of each class; empty when they are not known."""
+        table = read_table(self.path / LABELS, ("client",))
+        counts = table.drop(columns="client", errors="ignore").to_numpy(np.float64)
+        if not (np.isfinite(counts) & (counts >= 0) & (counts <= MOST_SAMPLES)).all():
+            raise FedkinError(f"{self.path / LABELS} is damaged: it needs counts of samples")
+        return table
+
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """One row per round."""
-        return self.table("metrics.csv")
+        return read_table(self.path / "metrics.csv", ("round",), by_round=True)
 
     @cached_property
     def clients(self) -> pd.DataFrame:
         """One row per client and evaluation."""
-        return self.table("clients.csv")
+        table = read_table(self.path / "clients.csv", ("round", "client"))
+        return _whole_evaluations(table, self.path / "clients.csv")
 
     @cached_property
     def timing(self) -> pd.DataFrame:
         """Seconds of every round."""
-        return self.table("timing.csv")
+        return read_table(self.path / "timing.csv", ("round", "seconds"), by_round=True)
 
     @cached_property
     def measures(self) -> list[Measure]:
@@ -81,12 +95,17 @@ class Records:
         return int(self.metrics["round"].iloc[-1]) if len(self.metrics) else 0
 
     @property
+    def _ended_early(self) -> bool:
+        return went_back(self.path) or ended_by_budget(self.path)
+
+    @property
     def finished(self) -> bool:
-        return went_back(self.path) or self.rounds >= int(self.settings.get("rounds", self.rounds))
+        return self._ended_early or self.rounds >= int(self.settings.get("rounds", self.rounds))
 
     @property
     def evaluated(self) -> bool:
-        return len(self.metrics) > 0 and bool(self.metrics["personal_loss"].notna().any())
+        known = self.metrics.get("personal_loss")
+        return known is not None and bool(known.notna().any())
 
     @cached_property
     def data(self) -> str | None:
@@ -94,7 +113,32 @@ class Records:
         if "data_sha256" in self.made_with:
             return self.made_with["data_sha256"]
         labels = self.path / LABELS
-        return labels.read_text(encoding="utf-8") if labels.is_file() else None
+        return read_text(labels) if labels.is_file() else None
+
+
+def read_stored_config(folder: Path) -> StoredConfig:
+    """A run folder's config.toml as far as reports go by it."""
+    path = folder / "config.toml"
+    values = read_toml(path)
+    if "method" not in values:
+        raise FedkinError(f"{path} names no method")
+    return validated(StoredConfig, values, str(path))
+
+
+def _whole_evaluations(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Rows of clients without a last evaluation that is being written, or that a kill cut short."""
+    if table.empty:
+        return table
+    names = table["client"].to_numpy()
+    _, starts = np.unique(table["round"].to_numpy(), return_index=True)
+    first, *others = np.split(names, starts[1:])
+    for place, own in enumerate(others):
+        if place == len(others) - 1 and len(own) < len(first):
+            return table.iloc[: starts[-1]]
+        if len(own) != len(first) or bool((own != first).any()):
+            number = int(table["round"].iloc[starts[place + 1]])
+            raise FedkinError(f"{path} is damaged: round {number} has other clients than the first")
+    return table
 
 
 @dataclass(frozen=True)
@@ -202,4 +246,4 @@ def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Sorts seed-2 before seed-10."""
     parts = str(path).replace("/", "-").split("-")
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    return [(int(part), "") if is_number(part) else (-1, part) for part in parts]

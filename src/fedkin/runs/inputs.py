@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import pandas as pd
 import torch
@@ -15,8 +15,11 @@ from fedkin.data.clients import ClientData
 from fedkin.data.describe import class_counts
 from fedkin.data.preparation import Preparation
 from fedkin.errors import FedkinError
+from fedkin.runs import contents
+from fedkin.runs.reading import from_json, read_text
 from fedkin.tensors import write_text
 
+TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(contents.Number)}
 INPUTS, LABELS = "inputs.json", "labels.csv"
 
 
@@ -37,8 +40,12 @@ class Inputs:
     @property
     def input_type(self) -> torch.dtype:
         """The type of numbers that the model takes."""
-        found: torch.dtype = getattr(torch, self.input_dtype or self.dtype)
-        return found
+        return TYPES[self.input_dtype or self.dtype]
+
+    @property
+    def number_type(self) -> torch.dtype:
+        """The type of numbers that the model is made of."""
+        return TYPES[self.dtype]
 
     @classmethod
     def of(cls, problem: Problem) -> Inputs:
@@ -61,7 +68,7 @@ class Inputs:
     @classmethod
     def load(cls, folder: Path) -> Inputs:
         try:
-            text = (folder / INPUTS).read_text(encoding="utf-8")
+            text = read_text(folder / INPUTS)
         except FileNotFoundError:
             raise FedkinError(
                 f"{folder} does not describe the inputs of its models: no {INPUTS}"
@@ -71,14 +78,9 @@ class Inputs:
     @classmethod
     def from_json(cls, text: str, where: Path) -> Inputs:
         """The opposite of `to_json`."""
-        try:
-            facts: dict[str, Any] = json.loads(text)
-            for name in ("clients", "input_shape", "class_names"):
-                facts[name] = tuple(facts[name])
-            facts["preparation"] = Preparation.from_facts(facts["preparation"])
-            return cls(**facts)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FedkinError(f"{where} is damaged: {error}") from None
+        found = from_json(text, contents.INPUTS, str(where))
+        values = {name: getattr(found, name) for name in contents.InputFacts.model_fields}
+        return cls(**{**values, "preparation": found.preparation.preparation()})
 
     def class_name(self, number: int) -> str:
         return self.class_names[number] if self.class_names else str(number)

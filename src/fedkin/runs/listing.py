@@ -8,10 +8,8 @@ from typing import Any
 import pandas as pd
 
 from fedkin.errors import FedkinError
-from fedkin.runs.folder import read_table
 from fedkin.runs.groups import Records, is_run
 from fedkin.runs.plugins import short_name
-from fedkin.toml import read_toml
 
 Row = dict[str, float | str | None]
 
@@ -59,23 +57,17 @@ def _describe(path: Path) -> Row:
     row: Row = {"run": str(path), "method": None, "data": None, "done": None, "rounds": None}
     row |= {"metric": None, "personal": None, "alone": None, "problem": None}
     try:
-        config = read_toml(path / "config.toml")
-        data = config.get("data", {})
-        row["method"] = short_name(str(config.get("method", "?")))
-        row["rounds"] = config.get("rounds")
-        kind = "sites" if "sites" in config else "?"
+        run = Records(path)
+        data = run.settings.get("data", {})
+        row["method"], row["rounds"] = run.method, run.settings.get("rounds")
+        kind = "sites" if "sites" in run.settings else "?"
         row["data"] = str(data.get("path") or data.get("name") or kind)
-        metrics = read_table(path / "metrics.csv")
-        row["done"] = int(metrics["round"].iloc[-1]) if len(metrics) else 0
-        last = _last_evaluation(metrics)
-        measure = Records(path).measures[0]
+        row["done"], last, measure = run.rounds, _last_evaluation(run.metrics), run.measures[0]
         row["metric"] = measure.name
         row["personal"] = _value(last.get(f"personal_{measure}"))
         row["alone"] = _value(last.get(f"local_{measure}"))
     except (FedkinError, OSError) as error:
         row["problem"] = str(error)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        row["problem"] = f"{path} is not a valid run folder: {error}"
     return row
 
 

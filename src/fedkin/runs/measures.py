@@ -17,7 +17,9 @@ from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData
 from fedkin.data.describe import class_counts
 from fedkin.errors import FedkinError
+from fedkin.runs import contents
 from fedkin.runs.plugins import is_file, load, short_name
+from fedkin.runs.reading import read_json
 from fedkin.tensors import write_text
 
 FILE = "measures.json"
@@ -156,9 +158,7 @@ def keep_measures(folder: Path, metrics: Sequence[str]) -> None:
 def read_measures(folder: Path) -> list[Measure]:
     """What a run was measured by, the deciding measure first; older runs do not say."""
     try:
-        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return [Measure(**fact) for fact in facts]
+        found = read_json(folder / FILE, contents.MEASURES)
     except FileNotFoundError:
         return []
-    except (ValueError, TypeError) as error:
-        raise FedkinError(f"{folder / FILE} is damaged: {error}") from None
+    return [Measure(fact.name, fact.title, fact.higher, fact.share) for fact in found]

@@ -19,8 +19,10 @@ from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.methods import Method, State
 from fedkin.models.layout import Layout
+from fedkin.runs import contents
 from fedkin.runs.norms import completed, completed_global
-from fedkin.tensors import Chunked, open_tensors, read_facts, write_tensors
+from fedkin.runs.reading import from_json
+from fedkin.tensors import Chunked, Stored, open_tensors, read_facts, write_tensors
 
 # with more clients than this, one stacked file instead of a file per client
 MANY = 200
@@ -84,19 +86,33 @@ def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
 def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[Problem, Tensor]:
     """One client's personal model as a vector, and the form of the problem it is a model of."""
     for path in sorted(folder.glob("personal-rate*.safetensors")):
-        stacked = open_tensors(path)
-        if set(stacked) != {"clients", "models"}:
-            raise FedkinError(f"{path} does not contain clients' models")
+        stacked = _open_stacked(path)
         place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
         if place:
             small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
-            row, named_ = stacked["models"][place[0] : place[0] + 1], dict[str, Tensor]()
-            for part, shape in json.loads(read_facts(path).get("layout", "[]")):
-                count = prod(shape)
-                named_[part], row = row[:, :count].view(1, *shape), row[:, count:]
+            layout = from_json(read_facts(path).get("layout", "[]"), contents.LAYOUT, str(path))
+            sizes = [prod(shape) for _, shape in layout]
+            if sum(sizes) != stacked["models"].shape[1]:
+                raise FedkinError(f"{path} is damaged: its layout is not that of its models")
+            row = stacked["models"][place[0] : place[0] + 1].split(sizes, 1)
+            named_ = {
+                name: own.view(1, *shape) for (name, shape), own in zip(layout, row, strict=True)
+            }
             return small, _vector(path, small, named_)
     path = folder / file_name(client, name)
     return read_model(path, problem, read_facts(path).get("rate", ""))
+
+
+def _open_stacked(path: Path) -> dict[str, Stored]:
+    """All models of one size and whose they are, checked to belong together."""
+    stacked = open_tensors(path)
+    if set(stacked) != {"clients", "models"}:
+        raise FedkinError(f"{path} does not contain clients' models")
+    clients, models = stacked["clients"], stacked["models"]
+    whole = clients.dtype == torch.int64 and len(clients.shape) == 1 and len(models.shape) == 2
+    if not whole or clients.shape[0] != models.shape[0]:
+        raise FedkinError(f"{path} is damaged: it needs one model for each of its clients")
+    return stacked
 
 
 def read_model(path: Path, problem: Problem, rate: str) -> tuple[Problem, Tensor]:
@@ -110,13 +126,25 @@ def _vector(path: Path, problem: Problem, named: dict[str, Tensor]) -> Tensor:
     found = {name: tuple(value.shape[1:]) for name, value in named.items()}
     for layout in (problem.complete, problem.spec.whole):
         if found == {slot.name: slot.shape for slot in layout.slots}:
+            wrong = next((n for n, v in named.items() if not _usable(v, problem.dtype)), None)
+            if wrong is not None:
+                raise FedkinError(
+                    f"{path} is damaged: '{wrong}' needs finite numbers of type {problem.dtype}"
+                )
             return layout.join(named)[0]
     raise FedkinError(f"{path} contains another model than the run's config.toml describes")
 
 
+def _usable(values: Tensor, dtype: torch.dtype) -> bool:
+    return values.dtype == dtype and bool(torch.isfinite(values).all())
+
+
 def _variant(problem: Problem, path: Path, rate: str) -> Problem:
     try:
-        return problem.variant(Variant(float(rate)))
+        share = float(rate)
+        if not 0 < share <= 1:
+            raise FedkinError(f"{path} is not a client's model: its rate is {rate[:60]}")
+        return problem.variant(Variant(share))
     except ValueError:
         raise FedkinError(f"{path} is not a client's model: its rate is missing") from None
 

@@ -46,7 +46,7 @@ def client_number(names: Sequence[str], client: int | str) -> int:
     """
     if isinstance(client, str) or str(client) in names:
         return client_position(names, str(client))
-    if any(name.isdigit() for name in names):
+    if any(map(is_number, names)):
         raise FedkinError(
             f"there is no client '{client}' ({nearest(names, str(client))}); names are numbers "
             "here, so a number is a name"
@@ -54,10 +54,15 @@ def client_number(names: Sequence[str], client: int | str) -> int:
     return client_at(names, client)
 
 
+def is_number(name: str) -> bool:
+    """Whether a name is written in digits, and not so long that it cannot be meant as a number."""
+    return name.isdecimal() and len(name) < 20
+
+
 def nearest(names: Sequence[str], name: str) -> str:
     """`the nearest names are '53' and '55'`, or some of the names where none is close."""
-    if name.isdigit():
-        numbers = sorted({n for n in names if n.isdigit()}, key=lambda n: abs(int(n) - int(name)))
+    if is_number(name):
+        numbers = sorted({n for n in names if is_number(n)}, key=lambda n: abs(int(n) - int(name)))
         near = sorted(numbers[:2], key=int)
     else:
         near = get_close_matches(name, sorted(set(names)), n=3, cutoff=0.6)

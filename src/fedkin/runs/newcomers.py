@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from fedkin.methods.fedavg import fine_tune
 from fedkin.runs.contender import Contender, local_like
 from fedkin.runs.evaluation import score
 from fedkin.runs.measures import choose_metrics
+from fedkin.runs.reading import read_table
 
 TABLE = "newcomers.csv"
 # steps at home after which newcomers' models are judged
@@ -65,7 +67,7 @@ class Newcomers:
         return pd.concat([*found, self._rows("alone", self._alone(rounds))], ignore_index=True)
 
     def _alone(self, rounds: int) -> Request:
-        method = local_like(self.contender.method)
+        method = local_like(self.contender.method, whole=True)  # as the model that it is given
         problem = self.fed.problem
         own = Contender(method, Federation(problem, Embedded(problem), self.fed.seed), State())
         for number in range(1, rounds + 1):
@@ -85,6 +87,11 @@ class Newcomers:
                 "test_samples": data.test.sizes.tolist(),
             }
         )
+
+
+def read_newcomers(folder: Path) -> pd.DataFrame:
+    """The table of newcomers in a run folder; empty if there is none."""
+    return read_table(folder / TABLE, ("client", "steps"), words=("client", "steps"))
 
 
 def home_lr(method: Method, given: float | None = None) -> float:

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from fedkin.core.metrics import METRICS
+from fedkin.errors import FedkinError
 from fedkin.runs.evaluation import Scores
 from fedkin.tensors import open_tensors, write_tensors
 
@@ -50,8 +51,8 @@ def exact_binomial(right: Floats, count: Floats) -> tuple[Floats, Floats]:
     """The Clopper-Pearson interval of a share of right answers."""
     tail = (1 - LEVEL) / 2
     with np.errstate(invalid="ignore"):
-        low = np.where(right > 0, stats.beta.ppf(tail, right, count - right + 1), 0.0)
-        high = np.where(right < count, stats.beta.ppf(1 - tail, right + 1, count - right), 1.0)
+        low = np.where(right > 0, special.betaincinv(right, count - right + 1, tail), 0.0)
+        high = np.where(right < count, special.betaincinv(right + 1, count - right, 1 - tail), 1.0)
     return np.where(count > 0, low, np.nan), np.where(count > 0, high, np.nan)
 
 
@@ -81,7 +82,7 @@ def noise(first: Tensor, second: Tensor, certain: Tensor, bounded: bool) -> Tens
     variance = variance * n / (n - 1).clamp_min(1)
     if bounded:
         variance = variance + (2 / (n + 2)).square()
-    t = torch.from_numpy(stats.t.ppf((1 + LEVEL) / 2, np.maximum(n.numpy() - 1, 1)))
+    t = torch.from_numpy(special.stdtrit(np.maximum(n.numpy() - 1, 1), (1 + LEVEL) / 2))
     half = t * variance.sqrt()
     return torch.where((n >= 2) & (known >= 2), half, torch.inf)
 
@@ -128,4 +129,18 @@ def keep_resamples(folder: Path, scores: Mapping[str, Scores], metric: str) -> N
 def read_resamples(folder: Path) -> dict[str, Tensor]:
     """What `keep_resamples` wrote; empty where nothing was."""
     path = folder / RESAMPLES
-    return {name: t[:] for name, t in open_tensors(path).items()} if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    stored = open_tensors(path)
+    certain = stored.get("certain")
+    drawn = [t for name, t in stored.items() if name != "certain"]
+    if (
+        certain is None
+        or len(certain.shape) != 1
+        or any(
+            len(t.shape) != 2 or t.shape[0] != certain.shape[0] or t.dtype != torch.float64
+            for t in drawn
+        )
+    ):
+        raise FedkinError(f"{path} is damaged: it needs resampled scores of the same clients")
+    return {name: t[:] for name, t in stored.items()}

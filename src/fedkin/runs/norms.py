@@ -11,6 +11,7 @@ from torch import Tensor
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
 from fedkin.core.steps import find_step, offer_steps, step_name
+from fedkin.errors import FedkinError
 from fedkin.methods.base import use
 
 offer_steps(__name__)
@@ -33,7 +34,16 @@ def complete(
 def mean_statistics(fed: Federation, request: Request) -> Tensor:
     """The mean over clients, by their samples, of the norms' statistics in a request's models."""
     hyper = {**request.hyper, "make": step_name(request.step)}
-    found = fed.look(replace(request, step=settle, hyper=hyper))
+    settling = replace(request, step=settle, hyper=hyper)
+    if fed.sums_only:
+        mean = fed.look_mean(settling, fed.samples)
+        if not mean:
+            raise FedkinError(
+                "too few sites could be reached for the mean of their norms' statistics: let them "
+                "join again and resume the run"
+            )
+        return mean["statistics"]
+    found = fed.look(settling)
     rows = found["statistics"]
     weights = (fed.samples[found.at] * found.arrived).to(rows)
     return (weights / weights.sum().clamp_min(1)) @ rows

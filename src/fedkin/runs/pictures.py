@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkin.data.clients import ClientData
 from fedkin.runs.cluster_map import draw_cluster_map
-from fedkin.runs.who import write_mixing
+from fedkin.runs.who import SHARING, write_mixing
 
 
 def write_results(folder: Path, results: dict[str, Tensor], data: ClientData) -> None:
@@ -19,5 +19,6 @@ def write_results(folder: Path, results: dict[str, Tensor], data: ClientData) ->
             write_mixing(folder, table, data.names)
             continue
         frame = pd.DataFrame(table.cpu().numpy(), index=pd.Index(data.names, name="client"))
+        frame.columns = pd.Index(SHARING) if name == "sharing" else frame.columns
         frame.to_csv(folder / f"{name}.csv")
     draw_cluster_map(folder)

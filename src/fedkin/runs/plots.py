@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # not pyplot, which has global state
 from torch import Tensor
 
+from fedkin.errors import visible
 from fedkin.runs.measures import Measure
 from fedkin.runs.names import cut
 
@@ -41,7 +42,7 @@ def plot_run(
     panels = 2 + (mixing is not None)
     figure = Picture(figsize=(4.6 * panels, 3.8), layout="constrained")
     axes: Sequence[Axes] = figure.subplots(1, panels)
-    figure.suptitle(label)
+    figure.suptitle(cut(visible(label), 100), parse_math=False)
     _draw_rounds(axes[0], metrics, measure, words)
     if len(clients):
         _draw_clients(axes[1], clients, measure)
@@ -71,7 +72,7 @@ def _draw_clients(axes: Axes, last: pd.DataFrame, score: Measure) -> None:
         axes.hlines(places, alone[order], own[order], color="0.75", linewidth=1.2)
         axes.plot(alone[order], places, "o", color="0.55", markersize=4, label="alone")
     axes.plot(own[order], places, "o", color="C0", markersize=4, label="personal model")
-    names = [cut(str(last["client"].iloc[i])) for i in order]
+    names = [cut(visible(str(last["client"].iloc[i]))) for i in order]
     _name_ticks(axes, names, "y")
     axes.set(xlabel=score.title, title="Every client, on its own test data")
     axes.grid(axis="x", alpha=0.3)
@@ -82,7 +83,7 @@ def _draw_mixing(axes: Axes, mixing: Tensor, names: Sequence[str]) -> None:
     weights = mixing.numpy(force=True)
     image = axes.imshow(np.sqrt(weights), cmap="Blues", vmin=0, interpolation="nearest")
     axes.set(xlabel="learns from", ylabel="client", title="Who helps whom")
-    labels = [cut(str(name)) for name in names]
+    labels = [cut(visible(str(name))) for name in names]
     _name_ticks(axes, labels, "y")
     _name_ticks(axes, labels, "x")
     figure = axes.figure
@@ -91,13 +92,11 @@ def _draw_mixing(axes: Axes, mixing: Tensor, names: Sequence[str]) -> None:
 
 
 def _name_ticks(axes: Axes, names: Sequence[str], side: str) -> None:
-    # matplotlib takes text between two dollars for mathematics
-    names = [name.replace("$", r"\$") for name in names]
     size = 8 if len(names) <= 20 else 6
     if len(names) > MOST_NAMES:
         names = []
     places = range(len(names))
     if side == "y":
-        axes.set_yticks(places, names, fontsize=size)
+        axes.set_yticks(places, names, fontsize=size, parse_math=False)
     else:
-        axes.set_xticks(places, names, fontsize=size, rotation=90)
+        axes.set_xticks(places, names, fontsize=size, rotation=90, parse_math=False)

@@ -95,6 +95,20 @@ def refuse_files(values: Any, why: str) -> None:
         raise FedkinError(f"'{str(reference)[:100]}' is code in a file: {why}")
 
 
+def refuse_brought(values: Any, folder: Path) -> None:
+    """Raise if the config in a run folder refers to code that came with the folder.
+
+    Runs write whole paths of their users' own files; a folder from elsewhere may not run code.
+    """
+    for reference in references(values):
+        path = Path(reference.partition(".py")[0] + ".py")
+        if not path.is_absolute() or path.resolve().is_relative_to(folder.resolve()):
+            raise FedkinError(
+                f"'{reference[:100]}' in {folder}/config.toml is code that lies in the run folder, "
+                "or is not named by its whole path: such code is not run"
+            )
+
+
 def checksums(used: Iterator[str]) -> dict[str, str]:
     """SHA-256 of every file referred to, and of those beside it that it imports, by path."""
     found: dict[str, str] = {}
@@ -158,7 +172,7 @@ def _module(path: Path, what: str) -> ModuleType:
         sys.path.append(str(path.parent))
     sys.modules[name] = module
     try:
-        exec(compile(text, path, "exec"), vars(module))
+        exec(compile(text, path, "exec"), vars(module))  # nosec B102
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _not_importable(path, error) from None

@@ -46,7 +46,7 @@ def scores_row(scores: Mapping[str, Scores], metrics: Sequence[str]) -> dict[str
     for kind in (*KINDS, *(kind for kind in ON_TRAINING if kind in scores)):
         found = scores.get(kind)
         for name in (*metrics, "loss"):
-            row[f"{kind}_{name}"] = mean_known(found[name]) if found else None
+            row[f"{kind}_{name}"] = found.mean(name) if found else None
     own = scores.get("personal")
     for name in metrics:
         row[f"personal_{name}_pooled"] = _or_none(own.pooled(name)) if own else None
@@ -123,11 +123,6 @@ def _or_none(value: Any) -> Any:
 def known(values: Tensor) -> Tensor:
     """Without clients that have no test data."""
     return values[~torch.isnan(values)]
-
-
-def mean_known(values: Tensor) -> float | None:
-    values = known(values)
-    return float(values.mean()) if len(values) else None
 
 
 def worst_tenth(scores: Tensor) -> float | None:

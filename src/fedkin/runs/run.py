@@ -15,10 +15,11 @@ from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.runs.contender import Contender
 from fedkin.runs.display import Shown
-from fedkin.runs.folder import RunFolder, read_table
+from fedkin.runs.folder import RunFolder
 from fedkin.runs.measures import Measure
 from fedkin.runs.names import client_at, client_number
 from fedkin.runs.norms import completed
+from fedkin.runs.reading import read_table
 
 
 class Trained(Protocol):

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any
 
 from fedkin.core.faults import Faults
+from fedkin.core.robust import Aggregate
 from fedkin.errors import FedkinError, unknown
+from fedkin.runs.limits import LONGEST_WAIT, MOST_ROUNDS, MOST_THREADS
 
 SCHEDULES = ("constant", "cosine", "step")
+SAMPLINGS = ("fixed", "poisson")
+ABOVE_ZERO = ("dp_epsilon", "dp_cohort", "dp_most_samples")
 LOSSES = ("wait", "skip")
 SIZES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -43,6 +48,15 @@ class Settings:
     ray_timeout: float = 600.0
     gpus_per_shard: float = 0.0
     faults: Faults = field(default_factory=Faults)
+    sampling: str = "fixed"
+    aggregate: str = "mean"
+    dp_clip: float | dict[str, float] | None = None
+    dp_noise: float | None = None
+    dp_epsilon: float | None = None
+    dp_delta: float | None = None
+    dp_quantile: float | None = None
+    dp_cohort: int | None = None
+    dp_most_samples: int | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -58,6 +72,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise FedkinError(f"{name} must be at least 1, not {value}")
+        for name, most in (("rounds", MOST_ROUNDS), ("threads", MOST_THREADS)):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise FedkinError(f"{name} must be at most {most}, not {value}")
         if not 0 <= self.seed < 2**63:
             raise FedkinError(f"seed must be at least 0 and below 2^63, not {self.seed}")
         if not 0 < self.fraction <= 1:
@@ -71,14 +89,55 @@ class Settings:
             )
         if self.on_loss not in LOSSES:
             raise unknown("on_loss", self.on_loss, LOSSES)
-        if not self.ray_timeout > 0 or self.gpus_per_shard < 0:
+        if self.faults.delay > LONGEST_WAIT:
             raise FedkinError(
-                "ray_timeout must be above 0 and gpus_per_shard at least 0, not "
+                f"delay must be at most {LONGEST_WAIT:g} seconds, not {self.faults.delay}"
+            )
+        if not 0 < self.ray_timeout <= LONGEST_WAIT or self.gpus_per_shard < 0:
+            raise FedkinError(
+                f"ray_timeout must be above 0 and at most {LONGEST_WAIT:g} seconds, and "
+                "gpus_per_shard at least 0, not "
                 f"{self.ray_timeout} and {self.gpus_per_shard}"
             )
+        if self.sampling not in SAMPLINGS:
+            raise unknown("sampling", self.sampling, SAMPLINGS)
+        Aggregate.parse(self.aggregate)
+        self._check_privacy()
         parse_size(self.memory)
         if isinstance(self.metric, str) or callable(self.metric):
             object.__setattr__(self, "metric", (self.metric,))
+
+    def _check_privacy(self) -> None:
+        object.__setattr__(self, "dp_clip", parse_clip(self.dp_clip))
+        clip = self.dp_clip
+        limits = clip if isinstance(clip, dict) else {} if clip is None else {"": clip}
+        above = [("dp_clip", value) for value in limits.values()]
+        above += [(name, getattr(self, name)) for name in ABOVE_ZERO]
+        for name, value in above:
+            if value is not None and not 0 < value < inf:
+                raise FedkinError(f"{name} must be above 0, not {value}")
+        if self.dp_noise is not None and not 0 <= self.dp_noise < inf:
+            raise FedkinError(f"dp_noise must be at least 0, not {self.dp_noise}")
+        for name in ("dp_delta", "dp_quantile"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise FedkinError(f"{name} must be above 0 and below 1, not {value}")
+
+
+def parse_clip(given: Any) -> float | dict[str, float] | None:
+    """One limit for an answer's tensors together, or one for each, as in dx=1,dc=0.5."""
+    if given is None or isinstance(given, float | int):
+        return given
+    pairs: Any = given.items() if isinstance(given, Mapping) else None
+    try:
+        if pairs is None and "=" not in given:
+            return float(given)
+        pairs = pairs or [part.split("=") for part in given.split(",")]
+        return {name.strip(): float(value) for name, value in pairs}
+    except (TypeError, ValueError, AttributeError):
+        raise FedkinError(
+            f"dp_clip is {given!r}: write a number, or one for each tensor as in dx=1,dc=0.5"
+        ) from None
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:

@@ -13,18 +13,20 @@ from fedkin.core.losses import LOSSES
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
-from fedkin.models import build
+from fedkin.models import MODELS, build
 from fedkin.runs.config import ModelConfig
 from fedkin.runs.display import Shown
 from fedkin.runs.groups import FOLDS, Records
-from fedkin.runs.inputs import Inputs
+from fedkin.runs.inputs import INPUTS, Inputs
 from fedkin.runs.models import load_model, read_model
-from fedkin.runs.plugins import with_files
+from fedkin.runs.plugins import is_file, refuse_brought, with_files
 from fedkin.runs.run import PersonalModels, last_score
 from fedkin.runs.user_code import make_model
 from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
 from fedkin.tensors import read_facts
+
+LEAST_SHARE = 1000
 
 
 class StoredRun(Shown, Records):
@@ -82,15 +84,38 @@ class StoredRun(Shown, Records):
             )
         module = self._module
         if module is None:
-            config = validated(ModelConfig, self.settings["model"], f"{self.path}/config.toml")
-            with_files(self.settings, f"{self.path}/config.toml")
+            where = f"{self.path}/config.toml"
+            config = validated(ModelConfig, self.settings["model"], where)
+            refuse_brought(self.settings, self.path)
+            with_files(self.settings, where)
+            if not is_file(config.name):
+                check_size(config.name, known, self.path / "models", where)
             module = make_model(config.name, known.input_shape, known.outputs, 0, config.args)
         return blank_problem(known, module)
 
 
+def check_size(name: str, known: Inputs, models: Path, where: str) -> None:
+    """Refuse a model by name that is far larger than the files of models beside it.
+
+    It is measured before anything is allocated. Files may hold models of a rate only, of which a
+    thousandth of all parameters is the least that clients are given.
+    """
+    if name.partition(":")[0] not in MODELS:
+        return
+    with torch.device("meta"):
+        module = build(name, known.input_shape, known.outputs)
+    size = sum(p.numel() for p in module.parameters()) * torch.finfo(known.number_type).bits // 8
+    there = max((path.stat().st_size for path in models.glob("*.safetensors")), default=0)
+    if size > LEAST_SHARE * there + 2**20:
+        raise FedkinError(
+            f"{where} and {INPUTS} describe a model of {size / 1e6:.3g} MB, and no file in "
+            f"{models} has models of that size"
+        )
+
+
 def blank_problem(known: Inputs, module: nn.Module) -> Problem:
     """A model with clients that have names but no data."""
-    dtype = getattr(torch, known.dtype)
+    dtype = known.number_type
     count = 2 * len(known.clients)  # batch norm needs two
     nothing = torch.zeros(1, dtype=known.input_type).expand(count, *known.input_shape)
     kind = torch.long if known.num_classes is not None else dtype
@@ -114,10 +139,9 @@ class ModelFile:
     @cached_property
     def personal(self) -> PersonalModels:
         """The one model, of the client at place 0."""
-        known = self.inputs
-        problem = blank_problem(
-            known, build(self._facts["model"], known.input_shape, known.outputs)
-        )
+        known, model = self.inputs, self._facts["model"]
+        check_size(model, known, self.path.parent, str(self.path))
+        problem = blank_problem(known, build(model, known.input_shape, known.outputs))
         return PersonalModels(problem, {0: read_model(self.path, problem, self._facts["rate"])})
 
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from fedkin.core.federation import Engine, Federation
 from fedkin.core.memory import Budget, Memory
 from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
-from fedkin.engines import Embedded, make_engine, need_ray
+from fedkin.core.robust import Aggregate
+from fedkin.engines import Embedded, make_engine
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, FedkinWarning
 from fedkin.methods import Local, Method
 from fedkin.runs import checkpoint, newcomers
@@ -34,8 +35,7 @@ from fedkin.runs.contender import (
     save_contenders,
 )
 from fedkin.runs.early import BEST, best_round, check_patience, go_back, waited, went_back
-from fedkin.runs.estimation import estimation_errors
-from fedkin.runs.evaluation import Scores, score, score_model, score_trivial
+from fedkin.runs.evaluation import Scores, score_trivial
 from fedkin.runs.fold_scores import keep_scores
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.inputs import keep_inputs
@@ -43,16 +43,16 @@ from fedkin.runs.measures import Measure, choose_metrics, keep_measures
 from fedkin.runs.models import save_models
 from fedkin.runs.noise import keep_resamples, resample_times
 from fedkin.runs.pictures import write_results
-from fedkin.runs.progress import OnRound, Progress, followers
-from fedkin.runs.provenance import BY_PYTHON
+from fedkin.runs.privacy import check_aggregate, check_norms, make_guarantee, write_privacy
+from fedkin.runs.progress import OnRound, Progress
 from fedkin.runs.records import client_table, clocks, metrics_row, numbers_row
 from fedkin.runs.run import Run
 from fedkin.runs.schedule import check_schedule, scheduled
-from fedkin.runs.settings import Settings, make_settings, parse_size
-from fedkin.runs.trackers import Told, Tracker, make_tracker
-from fedkin.runs.validation import check_method, make_method, refuse_options
+from fedkin.runs.scoring import not_finite, score_contenders
+from fedkin.runs.settings import Settings, parse_size
+from fedkin.runs.trackers import Told, Tracker
+from fedkin.runs.validation import check_method
 from fedkin.runs.watch import grown_loss
-from fedkin.toml import to_toml
 
 if TYPE_CHECKING:
     from fedkin.runs.cluster import Cluster  # which needs Ray
@@ -67,6 +67,9 @@ class Trainer:
     a `cluster` clients are in its shards. `fold`, from 1, is the place among several folds whose
     scores are pooled.
     """
+
+    # whether the noise of differential privacy must be one that nobody can compute again
+    secret_noise = False
 
     def __init__(
         self,
@@ -100,17 +103,22 @@ class Trainer:
         self._planned = folder.strategy() if folder else {}
         self._threads: int = self._planned.get("threads") or torch.get_num_threads()
         self._budget = Budget(parse_size(self.settings.memory))
+        self._aggregate = Aggregate.parse(self.settings.aggregate)
+        check_aggregate(self._aggregate, method)
+        clients = problem.num_clients
+        share = Federation.count_asked(self.settings.fraction, clients)
+        self.guarantee = make_guarantee(self.settings, clients, share, method, self.secret_noise)
+        check_norms(self.guarantee, problem)
         self.contenders = self.make_contenders()
-        self.remarks = method.remarks(self.contenders["method"].fed)
         if folder:
             keep_inputs(folder.path, problem)
-            for sentence in self.remarks:
-                folder.log(sentence)
             keep_measures(folder.path, self.metric_names)
-        self._caution = method.caution(self.contenders["method"].fed)
+        remarks = method.remarks(self.contenders["method"].fed)
+        for remark in remarks:
+            self._warn(remark.sentence)
+        # what is to be said where training diverges: the method's own cause, where it knows one
+        self._cause = next((r.sentence for r in remarks if r.unstable), LOWER_LR)
         self._warned = False
-        if self._caution:
-            self._warn(self._caution)
         self.metrics: list[dict[str, Any]] = []
         self.timing: list[dict[str, Any]] = []
         # one table per evaluation; with a folder they are kept there and not here
@@ -136,7 +144,12 @@ class Trainer:
                 s.engine, self.problem, s.strategy, s.block_size, threads, memory, planned
             )
         )
-        fed = Federation(self.problem, engine, s.seed, s.fraction, s.faults)
+        method_itself = name == "method"  # the other one, local-only training, sends nothing
+        privacy = self.guarantee.privacy if self.guarantee and method_itself else None
+        aggregate = self._aggregate if method_itself else None
+        fed = Federation(
+            self.problem, engine, s.seed, s.fraction, s.faults, s.sampling, privacy, aggregate
+        )
         contender = Contender(method, fed, method.init(fed))
         check_server_memory(contender, parse_size(s.memory))
         return contender
@@ -154,8 +167,8 @@ class Trainer:
         warnings.warn(sentence, FedkinWarning, stacklevel=3)
 
     def _diverged(self, sentence: str) -> DivergedError:
-        """With what to do: the method's own cause, where it knows one."""
-        return DivergedError(f"{sentence}; {self._caution or LOWER_LR}")
+        """With what to do about it."""
+        return DivergedError(f"{sentence}; {self._cause}")
 
     # rounds --------------------------------------------------------------------------
 
@@ -193,8 +206,13 @@ class Trainer:
     @property
     def done(self) -> bool:
         """Whether there is nothing more to train."""
-        last = self.round >= self.settings.rounds
+        last = self.round >= self.settings.rounds or self._spent
         return self._ended or last or waited(self.metrics, self.measure, self.settings.patience)
+
+    @property
+    def _spent(self) -> bool:
+        """Whether the privacy budget has no room for another round."""
+        return self.guarantee is not None and not self.guarantee.lasts()
 
     @property
     def measure(self) -> Measure:
@@ -205,6 +223,10 @@ class Trainer:
         """One round of every contender, evaluated and saved when due."""
         number, seconds = self.round + 1, {}
         last = number == self.settings.rounds
+        if self.guarantee is not None:
+            last = last or not self.guarantee.lasts_after_next()
+            if self.folder:
+                self.guarantee.begin(self.folder.path)
         for name, contender in self.contenders.items():
             # requests set this as needed; a round must not depend on the one before
             torch.set_num_threads(self._threads)
@@ -217,10 +239,12 @@ class Trainer:
             if now is not contender.method:
                 contender.fed.record(lr=now.lr)  # type: ignore[attr-defined]
             seconds[name] = (time.perf_counter() - start) / self._sharing
+        if self.guarantee is not None:
+            self.contenders["method"].fed.record(dp_epsilon=self.guarantee.epsilon)
         due = last or number % self.settings.eval_every == 0
         scores = self._evaluate(number, last) if due else {}
         fed = self.contenders["method"].fed
-        self.metrics.append(metrics_row(number, fed, scores, self.metric_names))
+        self.metrics.append(self._row(number, scores))
         # the time of the baseline is not part of the method's cost
         self.timing.append({"round": number, "seconds": seconds["method"], **clocks(fed)})
         self.round = number
@@ -230,7 +254,7 @@ class Trainer:
             grown = None if self._warned else grown_loss(self.metrics, self.problem)
             if grown:
                 self._warned = True
-                self._warn(f"{grown}; {self._caution or LOWER_LR}")
+                self._warn(f"{grown}; {self._cause}")
         if scores and self.settings.patience and best_round(self.metrics, self.measure) == number:
             self._save_in(self._best_place())
         clients = client_table(number, fed, scores, self.metric_names) if scores else {}
@@ -242,52 +266,36 @@ class Trainer:
         if last or number % self.settings.checkpoint_every == 0:
             self.save()
 
+    def _row(self, number: int, scores: dict[str, Scores]) -> dict[str, Any]:
+        """The round's row of metrics.csv."""
+        return metrics_row(number, self.contenders["method"].fed, scores, self.metric_names)
+
     def _evaluate(self, number: int, last: bool) -> dict[str, Scores]:
         torch.set_num_threads(self._threads)
-        contender, metrics = self.contenders["method"], self.metric_names
-        data = self.problem.data
+        metrics, data = self.metric_names, self.problem.data
         # of folds all rows, so that it is the same number in each
         rows = (data.train, data.test) if self._fold else (data.test,)
         times = resample_times(sum(int(part.sizes.sum()) for part in rows)) if last else 0
-        models = contender.models(number)
-        found = {"personal": score(contender.fed, models, "test", metrics, times, self._fold)}
-        if self.problem.data.validation is not None:
-            found["validation"] = score(contender.fed, models, "validation", metrics)
-        if self.settings.train_scores:
-            found["train"] = score(contender.fed, models, "train", metrics)
-        model = contender.method.global_model(contender.state)
-        if model is not None:
-            found["global"] = score_model(contender.fed, model, "test", metrics)
-            if self.settings.train_scores:
-                found["global_train"] = score_model(contender.fed, model, "train", metrics)
-        contender.fed.record(**estimation_errors(contender.fed, models, model))
-        if "local" in self.contenders:
-            alone = self.contenders["local"]
-            models = alone.models(number)
-            found["local"] = score(alone.fed, models, "test", metrics, times, self._fold)
-            if self.problem.data.validation is not None:
-                found["local_validation"] = score(alone.fed, models, "validation", metrics)
+        noise = (times, self._fold)
+        found = score_contenders(self.contenders, number, metrics, noise, self.settings)
         if self._trivial is None:  # it is the same in every round
-            self._trivial = score_trivial(contender.fed, metrics)
+            self._trivial = score_trivial(self.contenders["method"].fed, metrics)
         found["trivial"] = self._trivial
         if self.folder and self._fold:
             keep_scores(self.folder.path, number, found)
         if last and self.folder:
             keep_resamples(self.folder.path, found, metrics[0])
-        bad = ~torch.isfinite(found["personal"].loss) & (found["personal"].examples > 0)
-        if bool(bad.any()):
-            names = [self.problem.data.names[i] for i in bad.nonzero()[:5, 0].tolist()]
-            raise self._diverged(
-                f"training diverged by round {number}: the personal models of {int(bad.sum())} of "
-                f"{len(bad)} clients ({', '.join(names)}{', ...' if bad.sum() > 5 else ''}) give "
-                "losses that are not finite"
-            )
+        diverged = not_finite(found["personal"], number, data.names)
+        if diverged:
+            raise self._diverged(diverged)
         return found
 
     # keeping -------------------------------------------------------------------------
 
     def _write(self, folder: RunFolder, clients: dict[str, list[Any]]) -> None:
         self._keep_strategy(folder)
+        if self.guarantee is not None:
+            write_privacy(folder.path, self.guarantee)
         fed = self.contenders["method"].fed
         folder.append("metrics.csv", {name: [v] for name, v in self.metrics[-1].items()})
         folder.append("timing.csv", {name: [v] for name, v in self.timing[-1].items()})
@@ -352,7 +360,7 @@ class Trainer:
             self.folder.cut_back(best)
         for contender in self.contenders.values():
             contender.fed.engine.memory.forget()  # type: ignore[attr-defined]
-        restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
+        restore_contenders(self.contenders, found.tensors(), found.stated().numbers)
         self.metrics, self.timing = self.metrics[:best], self.timing[:best]
         self.clients = [table for table in self.clients if table["round"][0] <= best]
         self.round, self._ended = best, True
@@ -363,11 +371,15 @@ class Trainer:
         assert self.folder is not None
         place = self._best_place() if self._ended else self.folder.checkpoints
         found, damage = checkpoint.latest(place)
-        if found and found.facts["about"] != self._about():
+        stated = found.stated() if found else None
+        if found and stated and stated.about != self._about():
             raise FedkinError(
-                f"checkpoint {found.path} was made with {_listed(found.facts['about'])}, but "
+                f"checkpoint {found.path} was made with {_listed(stated.about)}, but "
                 f"config.toml says {_listed(self._about())}: restore config.toml"
             )
+        if found and stated:  # before anything is cut
+            restore_contenders(self.contenders, found.tensors(), stated.numbers)
+            go_on_with(self.contenders, stated.plain_choices())
         self.round = self.saved_round = found.round if found else 0
         self.folder.cut_back(self.round)
         for name in ("metrics", "timing"):
@@ -376,9 +388,8 @@ class Trainer:
         if len(self.metrics) != self.round:
             lost = self.round - len(self.metrics)
             damage.append(f"{self.folder.path / 'metrics.csv'} has lost {lost} of its rows")
-        if found:
-            restore_contenders(self.contenders, found.tensors(), found.facts["numbers"])
-            go_on_with(self.contenders, found.facts["choices"])
+        if self.guarantee is not None:
+            self.guarantee.catch_up(self.folder.path)
         if found and not damage:  # left over from a process killed during a save
             checkpoint.prune(place, self.round)
         if damage:
@@ -393,6 +404,7 @@ class Trainer:
             "clients": self.problem.num_clients,
             "parameters": self.problem.size,
             "baseline": "local" in self.contenders,
+            **({"noise": self.guarantee.privacy.noise} if self.guarantee else {}),
         }
 
     def newcomers(self) -> pd.DataFrame:
@@ -421,62 +433,6 @@ class Trainer:
             self.newcomers().to_csv(folder.path / newcomers.TABLE, index=False)
         contender.fed.after_round(self.round)  # with the same draws as when they were evaluated
         save_models(folder.models, contender.fed, contender.method, contender.state)
-
-
-def train(
-    problem: Problem,
-    method: Method | str,
-    *,
-    folder: str | Path | None = None,
-    resume: bool = False,
-    on_round: OnRound | None = None,
-    progress: bool | None = None,
-    trackers: Sequence[Tracker | str] = (),
-    **settings: Any,
-) -> Run:
-    """Train one model per client and evaluate it on the client's own held-out data.
-
-    `method` is a Method or its name; `settings` are those of `Settings` (rounds, seed,
-    fraction, eval_every, engine, ...) and, with a name, options of the method: lr, or rates for
-    its form with models of different sizes. With `resume` a stopped run continues in its folder;
-    pass the same problem, method and settings again.
-
-    `on_round` is called after every round with its number and all `measures`. In a notebook a
-    bar shows the progress, unless `progress=False`. `trackers` are told every round too: by name
-    (tensorboard, mlflow, wandb), or objects of your own (see `fedkin.Tracker`).
-    """
-    own = {f.name for f in fields(Settings)}
-    options = {name: settings.pop(name) for name in set(settings) - own}
-    chosen = make_method(method, options) if isinstance(method, str) else method
-    if not isinstance(method, str) and options:
-        refuse_options(method, options, sorted(own))
-    checked, kept = make_settings(settings), None
-    if resume and not folder:
-        raise FedkinError("resume needs the folder of the run to continue")
-    if folder and resume:
-        kept = RunFolder.open(Path(folder))
-    elif folder:
-        about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
-        kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
-    trainer = Trainer(problem, chosen, checked, kept, cluster=cluster_of(problem, checked, kept))
-    for sentence in trainer.remarks:
-        warnings.warn(sentence, stacklevel=2)
-    place = kept.path if kept else None
-    told = [make_tracker(t, place) if isinstance(t, str) else t for t in trackers]
-    if kept and resume:
-        for sentence in trainer.resume():
-            kept.log(sentence)
-    return trainer.run(followers(chosen.name, on_round, progress), told)
-
-
-def cluster_of(problem: Problem, settings: Settings, folder: RunFolder | None) -> Cluster | None:
-    """The Ray cluster that holds a problem's clients, where the settings ask for one."""
-    if settings.engine != "ray":
-        return None
-    need_ray()
-    from fedkin.runs.cluster import Cluster, in_memory
-
-    return Cluster(in_memory(problem, settings), problem, settings, folder)
 
 
 def _listed(facts: Mapping[str, Any]) -> str:

@@ -22,23 +22,30 @@ Table = TypeVar("Table", bound=BaseModel)
 _options: dict[type[Method], type[BaseModel]] = {}
 
 
-def validated(table: type[Table], values: Mapping[str, Any], where: str) -> Table:
+def validated(table: type[Table], values: Any, where: str) -> Table:
     """The values as a checked table; a FedkinError about the first problem."""
     try:
-        return table.model_validate(dict(values))
+        return table.model_validate(dict(values) if isinstance(values, Mapping) else values)
     except ValidationError as error:
-        raise _sentence(table, error, where) from None
+        raise sentence(table, error, where) from None
 
 
-def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedkinError:
+def sentence(model: Any, error: ValidationError, where: str) -> FedkinError:
+    """What is wrong first with content that should have the form of a model."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "json_invalid":
+        return FedkinError(f"{where} is damaged: {first['msg'][:200]}")
+    if first["type"] == "extra_forbidden" and hasattr(model, "model_fields"):
         table: Any = model
         for part in path[:-1]:
-            table = table.model_fields[part].annotation
-        return FedkinError(f"{where}: {unknown('key', path[-1], table.model_fields)}")
-    key, shown = ".".join(path), repr(first.get("input"))[:60]
+            fields_ = getattr(table, "model_fields", {})
+            table = fields_[part].annotation if part in fields_ else None
+        known = getattr(table, "model_fields", {})
+        return FedkinError(f"{where}: {unknown('key', path[-1], known)}")
+    key, shown = ".".join(path) or "its content", repr(first.get("input"))[:60]
+    if first["type"] == "missing":
+        return FedkinError(f"{where} does not say what {key} is")
     if first["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", first["ctx"]["expected"])
         return FedkinError(f"{where}: {unknown(key, first['input'], choices)}")

@@ -29,16 +29,18 @@ def grown_loss(metrics: Sequence[Mapping[str, Any]], problem: Problem) -> str | 
     """
     columns = ON_TRAINING if metrics[-1].get("train_loss") is not None else HELD_OUT
     for column, words in columns.items():
-        course = [row[column] for row in metrics if row.get(column) is not None]
-        if not course or metrics[-1].get(column) is None:
+        now = metrics[-1].get(column)
+        if now is None:
             continue
-        known = course[:-1]
         loss = problem.spec.loss
+        start = next(row[column] for row in metrics if row.get(column) is not None)
         if loss.name in ENTROPIES and not loss.weights and problem.data.num_classes:
-            known = [min(log(problem.data.num_classes), course[0]), *known]
-        now = course[-1]
-        if known and now > known[0] and now > GROWN * min(known):
-            lowest = min(known)
+            start = min(log(problem.data.num_classes), start)
+        if now <= start:  # as a rule: rounds before need no look
+            continue
+        known = (row.get(column) for row in metrics[:-1])
+        lowest = min((start, *(value for value in known if value is not None)))
+        if now > GROWN * lowest:
             return (
                 f"the {words} has grown from {lowest:.3g} to {now:.3g} by round "
                 f"{metrics[-1]['round']}: training is not stable"

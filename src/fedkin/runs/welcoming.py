@@ -69,7 +69,9 @@ def welcome(
     config = _config(stored)
     problem, hosts = _problem(stored, config)
     contender, number = _contender(stored, config, problem)
-    share = config.data.resolved().test_fraction if test_fraction is None else test_fraction
+    kept = config.data.resolved()
+    usual = 1 / kept.folds if kept.folds else kept.test_fraction
+    share = usual if test_fraction is None else test_fraction
     client = newcomer_data(stored.inputs, data, name, config.data, share or 0.0, config.seed)
     found = Newcomers(contender, client, number, hosts)
     rate = home_lr(contender.method, lr)
@@ -111,7 +113,7 @@ def _contender(stored: StoredRun, config: RunConfig, problem: Problem) -> tuple[
     method = config.make_method()
     fed = Federation(problem, Embedded(problem), config.seed, config.fraction)
     contender = Contender(method, fed, method.init(fed))
-    tensors, numbers = found.tensors(), found.facts["numbers"]
+    tensors, numbers = found.tensors(), found.stated().numbers
     restore_contenders({"method": contender}, tensors, numbers)
     return contender, found.round
 

@@ -12,10 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedkin.errors import FedkinError
-from fedkin.runs.folder import read_table
+from fedkin.errors import FedkinError, visible
+from fedkin.runs.names import cut
+from fedkin.runs.reading import read_table
 
-TABLE, PICTURE = "mixing.csv", "who_helps_whom.png"
+TABLE, PICTURE, RATES = "mixing.csv", "who_helps_whom.png", "rates.csv"
+# columns of sharing.csv: how widely a client shares, and how sure that is (see Perm.results)
+SHARING = ("lam_rel", "home_steps", "sure")
 
 # more names than this are not readable; ordering more clients well takes long
 MOST_NAMES, MOST_ARRANGED = 60, 300
@@ -43,17 +46,61 @@ def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     if not (folder / TABLE).is_file():
         raise FedkinError(
             f"{folder} has no {TABLE}: only finished runs of methods that learn who to learn "
-            "with (perm, perm-two-stage, submodel-perm) have one"
+            "with (perm, perm-printed, perm-two-stage, submodel-perm) have one"
         )
-    table = read_table(folder / TABLE)
-    names = tuple(table.iloc[:, 0].astype(str))
-    return torch.from_numpy(table.iloc[:, 1:].to_numpy(np.float64)), names
+    table = read_table(folder / TABLE, ("client",))
+    names = tuple(table.get("client", ()))
+    alpha = table.drop(columns="client", errors="ignore").to_numpy(np.float64)
+    if not names or alpha.shape != (len(names), len(names)):
+        raise FedkinError(f"{folder / TABLE} is damaged: it needs a row and a column per client")
+    if not (np.isfinite(alpha) & (alpha >= 0)).all():
+        raise FedkinError(f"{folder / TABLE} is damaged: weights are finite and not below zero")
+    return torch.from_numpy(alpha), names
+
+
+def read_sharing(folder: Path) -> dict[str, tuple[float, int, float]]:
+    """What was chosen for every client by name, as in SHARING; empty where nothing was."""
+    path = folder / "sharing.csv"
+    table = read_table(path, ("client", *SHARING))
+    if table.empty:
+        return {}
+    known = table[list(SHARING)].notna().all(axis=None)
+    if not known or not table["home_steps"].between(0, 10**6).all():
+        raise FedkinError(f"{path} is damaged: it needs a choice for every client")
+    rows = zip(table["client"].astype(str), *(table[name] for name in SHARING), strict=True)
+    return {client: (float(lam), int(steps), float(sure)) for client, lam, steps, sure in rows}
+
+
+def sharing_words(lam: float, steps: int, sure: float) -> str:
+    """A sentence about how widely a client shares."""
+    if lam == 0:
+        return f"It trains alone: better than learning with others, {sure:.0%} sure."
+    tuned = f", then {steps} steps at home" if steps else ""
+    way = "It uses the one model for all" if lam == np.inf else f"It shares with lam_rel {lam:g}"
+    return f"{way}{tuned}: better than alone, {sure:.0%} sure."
+
+
+def sharing_summary(chosen: dict[str, tuple[float, int, float]]) -> str:
+    """A sentence about what all clients chose."""
+    counts: dict[str, int] = {}
+    for lam, _, _ in chosen.values():
+        way = {0.0: "alone", np.inf: "the one model for all"}.get(lam, f"lam_rel {lam:g}")
+        counts[way] = counts.get(way, 0) + 1
+    listed = ", ".join(f"{way}: {n}" for way, n in sorted(counts.items(), key=lambda c: -c[1]))
+    mean = float(np.mean([sure for _, _, sure in chosen.values()]))
+    return f"How widely clients share, by held-out data ({listed}; {mean:.0%} sure on average)."
 
 
 def read_rates(folder: Path) -> dict[str, float]:
     """Clients' rates by name, if the models of the run differ in size; else empty."""
-    table = read_table(folder / "rates.csv")
-    return {} if table.empty else dict(zip(table["client"], table.iloc[:, 1], strict=True))
+    path = folder / RATES
+    table = read_table(path, ("client",))
+    if table.empty:
+        return {}
+    others = [name for name in table if name != "client"]
+    if not others or not table[others[0]].between(0, 1, inclusive="right").all():
+        raise FedkinError(f"{path} is damaged: clients have rates above 0 and up to 1")
+    return dict(zip(table["client"], table[others[0]].astype(float), strict=True))
 
 
 def like_beside_like(alpha: Tensor) -> NDArray[np.int64]:
@@ -91,9 +138,9 @@ def draw_mixing(path: Path, alpha: Tensor, names: Sequence[str]) -> None:
     image = axes.imshow(weights, cmap="Blues", norm=norm, interpolation="nearest")
     axes.set(xlabel="learns from", ylabel="client", title="Who helps whom")
     if len(names) <= MOST_NAMES:
-        labels = [names[i] for i in order]
-        axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(names)), labels, fontsize=7)
+        labels = [cut(visible(names[i])) for i in order]
+        axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=7, parse_math=False)
+        axes.set_yticks(range(len(names)), labels, fontsize=7, parse_math=False)
     else:
         axes.set_xticks([])
         axes.set_yticks([])
