@@ -15,7 +15,7 @@ from fedkin.core.kernels.recurrent import stackable
 from fedkin.core.problem import Problem
 from fedkin.core.rng import key
 from fedkin.errors import FedkinError
-from fedkin.methods import FedAvg, Method, PFedMe
+from fedkin.methods import FedAvg, FedBN, Method, PFedMe
 from fedkin.runs.evaluation import score_model
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.training import Settings, Trainer
@@ -23,6 +23,9 @@ from tests.helpers import blobs, federation, run
 from tests.zoo import ZOO, zoo_data, zoo_problem
 
 every_module = pytest.mark.parametrize("name", ZOO)
+# a kind each: what draws, what has statistics or buffers, what shares or freezes parameters
+RESUMED = ("dropout", "batch-norm-1d", "batch-norm-2d", "instance-norm", "lstm", "transformer",
+           "embedding", "buffer", "tied", "frozen", "weight-norm")  # fmt: skip
 
 
 def trained(
@@ -200,6 +203,20 @@ def test_fedbn_is_the_textbook_loop() -> None:
     torch.testing.assert_close(fed.engine.memory.tables["own_norms"].values, home)
 
 
+@pytest.mark.parametrize("name", ["batch-norm-1d", "batch-norm-2d"])
+def test_the_method_fedbn_is_fedavg_with_norms_at_home(name: str) -> None:
+    """Two ways to the same: a method that splits models, and a problem that keeps norms back."""
+    found = []
+    for method, norm in ((FedBN(lr=0.1, local_steps=3), "shared"),
+                         (FedAvg(lr=0.1, local_steps=3), "local")):  # fmt: skip
+        problem = zoo_problem(name, norm=norm)
+        settings = Settings(rounds=2, baseline=False, fraction=0.75, strategy="stacked", seed=3)
+        result = Trainer(problem, method, settings).run()
+        found.append([dict(result.personal.at(i).state_dict()) for i in range(4)])
+        assert len({tuple(own["2.weight"].tolist()) for own in found[-1]}) > 1
+    torch.testing.assert_close(*found)
+
+
 def test_own_norms_do_not_travel() -> None:
     bytes_down = []
     for norm in ("shared", "local"):
@@ -232,20 +249,23 @@ def test_a_frozen_backbone_stays_as_it_is_and_only_the_head_travels() -> None:
     assert not torch.equal(before[-1].weight, after[-1].weight)
 
 
-@pytest.mark.parametrize("name", ["batch-norm-1d", "lstm"])
+@pytest.mark.parametrize("name", RESUMED)
 def test_a_run_resumes_exactly(name: str, tmp_path) -> None:
+    settings = Settings(rounds=2, checkpoint_every=1, eval_every=2, baseline=False,
+                        strategy="stacked")  # fmt: skip
+    method = FedAvg(lr=0.1, local_steps=2)
+    norm = "local" if name == "batch-norm-1d" else None
+
     def trainer(folder: str) -> Trainer:
-        settings = Settings(rounds=4, checkpoint_every=2, eval_every=2, strategy="vmap:3:1x1")
         kept = RunFolder.create(tmp_path / folder, 'method = "fedavg"\n')
-        norm = "local" if name.startswith("batch") else None
-        return Trainer(zoo_problem(name, norm=norm), FedAvg(lr=0.1), settings, kept)
+        return Trainer(zoo_problem(name, norm=norm), method, settings, kept)
 
     whole, halted = trainer("whole"), trainer("halted")
     whole.run()
     halted.step()
-    halted.step()
-    again = Trainer(halted.problem, FedAvg(lr=0.1), halted.settings, halted.folder)
+    again = Trainer(halted.problem, method, settings, halted.folder)
     assert again.resume() == []
+    assert again.round == 1
     again.run()
     for path in (tmp_path / "whole" / "models").iterdir():
         assert path.read_bytes() == (tmp_path / "halted" / "models" / path.name).read_bytes()

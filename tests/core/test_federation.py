@@ -120,15 +120,16 @@ def test_dropped_requests_leave_no_trace_and_broken_answers_advance_memory() -> 
     assert fed.map(count_up)["k"][:, 0].tolist() == [2, 2, 2, 2]
 
 
-def test_a_slow_client_takes_its_time_and_past_the_timeout_is_lost() -> None:
+def test_a_slow_client_takes_its_time_and_past_the_timeout_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
     fed = small(faults=Faults(slow=1.0, delay=0.2))
-    start = time.perf_counter()
     assert fed.map(count_up).arrived.all()
-    assert time.perf_counter() - start >= 0.2
     fed.faults = Faults(slow=1.0, delay=5.0, timeout=0.05)
-    start = time.perf_counter()
     assert not fed.map(count_up).arrived.any()
-    assert time.perf_counter() - start < 2.0
+    assert waits == [0.2, 0.05]
 
 
 def test_work_that_is_not_finite_is_not_remembered_and_all_of_it_is_divergence() -> None:
@@ -178,3 +179,10 @@ def test_single_precision_strategies_agree_after_a_round() -> None:
     ]
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=1e-4)
+
+
+def test_a_fraction_of_clients_is_rounded_to_the_nearest_number() -> None:
+    problem = Problem(build("logistic", (5,), 3), blobs(clients=10))
+    shares = {0.01: 1, 0.14: 1, 0.16: 2, 0.29: 3, 0.38: 4, 0.96: 10, 1.0: 10}
+    for fraction, clients in shares.items():
+        assert len(federation(problem, fraction=fraction).sample()) == clients, fraction

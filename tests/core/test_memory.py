@@ -13,7 +13,7 @@ from fedkin.core.problem import Problem
 from fedkin.models import build
 from fedkin.runs.checkpoint import latest, save
 from fedkin.runs.settings import parse_size
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.forks import Forks
 from tests.helpers import blobs
 

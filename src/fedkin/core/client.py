@@ -21,6 +21,7 @@ from fedkin.core.batches import Batch, Draws, Ints, Passes, batches_per_pass, ga
 from fedkin.core.kernels import Kernel
 from fedkin.core.kernels.native import Native
 from fedkin.core.kernels.statistics import spread
+from fedkin.core.kernels.tangents import NativeTwice
 from fedkin.core.memory import Memory
 from fedkin.core.metrics import Answers
 from fedkin.core.problem import Problem
@@ -185,18 +186,26 @@ class Client:
         return self._rows(v).clone()
 
     def descend_(
-        self, v: Tensor, lr: Any, batch: Batch | None = None, into: Tensor | None = None
-    ) -> Tensor:
-        """into - lr*g_i(v) on a minibatch, in into's own memory where it can be.
+        self, v: Tensor, lr: Any, batch: Batch | None = None, into: Tensor | None = None,
+        towards: Tensor | None = None, pull: Any = 0.0, minus: Tensor | None = None,
+        times: Any = 1.0,
+    ) -> Tensor:  # fmt: skip
+        """into - pull*(into - towards) - times*minus - lr*g_i(v) on a minibatch, in into's own
+        memory where it can be.
 
-        `into` is v unless given; it has a row for every client.
+        `into` is v unless given; it has a row for every client. `towards` and `minus` are models,
+        where given.
         """
         batch = batch or self.next_batch()
         into = v if into is None else into
         if not isinstance(self.kernel, Native) or self.active is not None or self.problem.l2:
-            return descend(into, lr, self.grad(v, batch))
+            g = self.grad(v, batch)
+            moved = into if towards is None else torch.lerp(into, towards, pull)
+            return descend(moved if minus is None else descend(moved, times, minus), lr, g)
         self._count(1, batch.sizes)
-        return self.kernel.descend_(v, lr, batch.x, batch.y, batch.w, into)
+        return self.kernel.descend_(
+            v, lr, batch.x, batch.y, batch.w, into, towards, pull, minus, times
+        )
 
     def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The loss on a minibatch as a column, and its gradient."""
@@ -219,12 +228,28 @@ class Client:
         """H_i(v) u on a minibatch; counted as one gradient."""
         batch = batch or self.next_batch()
         self._count(1, batch.sizes)
-        v, u = self._rows(v), self._rows(u)
-        still = u.new_zeros(len(self), self._home.shape[1])
-        found = self.kernel.hvp(
-            self._whole(v), torch.cat([u, still], 1), batch.x, batch.y, batch.w, batch.noise
-        )
+        v, u = self._whole(self._rows(v)), self._rows(u)
+        found = self.kernel.hvp(v, self._still(u), batch.x, batch.y, batch.w, batch.noise)
         return self._with_l2(u, found[:, : u.shape[1]])
+
+    def turning(self, v: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """g_i(v), and what gives H_i(v) u for any u, on a minibatch; each counted as one gradient.
+
+        Both together are cheaper than `grad` and `hvp` where layers have their derivatives
+        written out: what the gradient computes is kept for the other.
+        """
+        if not isinstance(self.kernel, NativeTwice):
+            return self.grad(v, batch), lambda u: self.hvp(v, u, batch)
+        self._count(1, batch.sizes)
+        v = self._rows(v)
+        found, product = self.kernel.turning(self._whole(v), batch.x, batch.y, batch.w)
+
+        def turn(u: Tensor) -> Tensor:
+            self._count(1, batch.sizes)
+            u = self._rows(u)
+            return self._with_l2(u, product(self._still(u))[:, : u.shape[1]])
+
+        return self._with_l2(v, self._learn(found, batch)), turn
 
     def full_grad(self, v: Tensor) -> Tensor:
         """The gradient of f_i over all training data, without dropout; counted as one gradient of
@@ -375,6 +400,11 @@ class Client:
         if copies is not None:
             return torch.cat([v, self._home.expand(copies, *self._home.shape)], 2)
         return torch.cat([self._rows(v), self._home], 1)
+
+    def _still(self, u: Tensor) -> Tensor:
+        """Directions in which the parameters that stay at home do not move."""
+        count = self._home.shape[1]
+        return torch.cat([u, u.new_zeros(len(u), count)], 1) if count else u
 
     def _learn(self, gradient: Tensor, batch: Batch) -> Tensor:
         """Take the step of what stays at home, of size lr and once for every batch; gives the

@@ -21,6 +21,8 @@ from fedkin.core import rng
 from fedkin.core.kernels import forms
 from fedkin.core.kernels.noise import Noise
 from fedkin.core.kernels.spec import as_outputs
+from fedkin.core.losses import Loss
+from fedkin.data.clients import ClientData
 from fedkin.errors import FedkinError
 
 KEY = rng.key("door")
@@ -232,3 +234,38 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def check_outputs(output: Tensor, target: Tensor, loss: Loss, classes: int | None) -> None:
+    """Refuse a model that does not fit the data, by its outputs for two examples."""
+    if loss.binary:
+        if classes != 2 or output.shape[1:] != (1,):
+            raise FedkinError(
+                f"loss '{loss.name}' is for 2 classes and a model with 1 output, not "
+                f"for {classes} classes and outputs of shape {tuple(output.shape[1:])}"
+            )
+    elif loss.classes and classes is not None:
+        if output.dim() != 2 or output.shape[1] < classes:
+            raise FedkinError(
+                f"the model gives outputs of shape {tuple(output.shape[1:])} but the labels "
+                f"have {classes} classes; its last layer needs {classes} outputs"
+            )
+    elif loss.name == "squared-error" and output.numel() != target.numel():
+        raise FedkinError(
+            f"the model gives outputs of shape {tuple(output.shape[1:])} but the targets "
+            f"have shape {tuple(target.shape[1:]) or '(one number)'}"
+        )
+    if not torch.isfinite(output).all():
+        raise FedkinError("the initial model gives outputs that are not finite")
+
+
+def check_batches(least: int, batch_size: int, data: ClientData) -> None:
+    """Refuse batches that are too small for batch norm."""
+    if batch_size < least:
+        raise FedkinError("batch norm needs batches of at least 2 samples: raise batch_size")
+    small = (data.train.sizes < least).nonzero()[:, 0].tolist()
+    if small and data.train.here:
+        raise FedkinError(
+            f"client '{data.names[small[0]]}' has a single training sample, too few for "
+            "batch norm: leave such clients out, or use GroupNorm or LayerNorm"
+        )

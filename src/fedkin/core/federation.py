@@ -18,8 +18,11 @@ from fedkin.core import rng
 from fedkin.core.accounts import Accounts
 from fedkin.core.blocks import Block, Sums, add_up, row_bytes
 from fedkin.core.faults import Faults, RequestFaults
+from fedkin.core.guard import Guard
+from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
+from fedkin.core.robust import Aggregate, of_all
 from fedkin.core.variants import PLAIN, Variant
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, unknown
 
@@ -46,6 +49,7 @@ class Request:
     remember: bool = True
     variant: Variant = PLAIN
     place: tuple[int, int] = (0, 0)  # the round, and which of its requests this is
+    guard: Guard | None = None  # what clients do to their answers before they leave
 
     def rows(self, chosen: Tensor) -> Request:
         """The same request to some of its clients, by position."""
@@ -84,18 +88,45 @@ class SummingEngine(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class SumsOnlyEngine(SummingEngine, Protocol):
+    """An engine that has no client's answer, only sums: `run` is for answers that are empty."""
+
+    sums_only: bool
+
+
+@runtime_checkable
+class SharingEngine(SummingEngine, Protocol):
+    """An engine whose clients add their own part of the noise, before anybody sees their rows."""
+
+    # how many clients' parts are in every sum, at least
+    noise_shares: int
+
+
 @dataclass
 class Federation:
-    """The server's view of its clients during one run."""
+    """The server's view of its clients during one run.
+
+    sampling: `fixed`, so many clients in every round, or `poisson`, each by a coin of its own.
+    privacy: what makes sums differentially private. aggregate: what resists broken clients.
+    """
 
     problem: Problem
     engine: Engine
     seed: int = 0
     fraction: float = 1.0
     faults: Faults = field(default_factory=Faults)
+    sampling: str = "fixed"
+    privacy: Privacy | None = None
+    aggregate: Aggregate | None = None
 
     def __post_init__(self) -> None:
         self.size = self.problem.num_clients  # how many clients there are
+        if self.aggregate is not None and self.sums_only:
+            raise FedkinError(
+                f"aggregate = {self.aggregate.kind} looks at single answers, and with secure sums "
+                "there are none: leave one of them out"
+            )
         self.accounts = Accounts(self.size)
         self.round, self._call = 0, 0
         self.not_finite: list[int] = []
@@ -127,6 +158,8 @@ class Federation:
     def begin_round(self, number: int) -> None:
         """All randomness of a round follows from its number."""
         self.round, self._call, self.not_finite, self.records = number, 0, [], {}
+        if self.privacy is not None:
+            self.privacy.end_round()
 
     def after_round(self, number: int) -> None:
         """What is asked from here on, such as personal models, is told alike however often."""
@@ -144,10 +177,23 @@ class Federation:
     @property
     def asked(self) -> int:
         """How many clients take part in a round."""
-        return min(self.size, max(1, round(self.fraction * self.size)))
+        return self.count_asked(self.fraction, self.size)
+
+    @staticmethod
+    def count_asked(fraction: float, clients: int) -> int:
+        """How many of so many clients this share is, at least one."""
+        return min(clients, max(1, round(fraction * clients)))
+
+    @property
+    def share(self) -> float:
+        """The probability with which a client takes part in a round."""
+        return self.fraction if self.sampling == "poisson" else self.asked / self.size
 
     def sample(self) -> Tensor:
         """The clients taking part in this round, in rising order."""
+        if self.sampling == "poisson":
+            taking = self.random("sample").random(self.size) < self.fraction
+            return torch.from_numpy(np.flatnonzero(taking))
         if self.asked == self.size:
             return torch.arange(self.size)
         chosen = self.random("sample").choice(self.size, self.asked, replace=False)
@@ -192,6 +238,13 @@ class Federation:
     ) -> Replies:
         """Run a step at clients; one row of answers per client, in the order of `at`."""
         request = self.request(step, at, shared, each, variant, **hyper)
+        if self.privacy is not None:
+            if len(request.at.unique()) < len(request.at):
+                raise FedkinError("a client is asked twice at once, which cannot be accounted for")
+            request = replace(request, guard=self.privacy.guard_row(step.__qualname__))
+        return self._rows(request)
+
+    def _rows(self, request: Request) -> Replies:
         count, rows = len(request.at), dict[str, Tensor]()
         arrived = torch.zeros(count, dtype=torch.bool)
         for block, good in self._answers(request):
@@ -216,18 +269,64 @@ class Federation:
         """As `map`, but only the mean over the clients that answered: never all rows in memory.
 
         `weights` has one number per client of the federation. When nobody answers
-        the mean is zero.
+        the mean is zero. It is private, or robust, where the federation says so.
         """
         request = self.request(step, at, shared, each, variant, **hyper)
-        w = None if weights is None else weights[request.at]
+        if self.privacy is not None:
+            return self._private_mean(request, weights, self.privacy)
+        if self.aggregate is not None and self.aggregate.needs_rows:
+            return self._robust_mean(request, weights, self.aggregate)
+        return Means(*self._sums(request, None if weights is None else weights[request.at]))
+
+    def _sums(self, request: Request, w: Tensor | None) -> tuple[dict[str, Tensor], float, int]:
+        """The sum of all answers, what they weigh and how many they are."""
         sums, total, answered = dict[str, Tensor](), 0.0, 0
-        for block, good in self._answers(request, w, summed=True):
+        bound = self.aggregate
+        for block, good in self._answers(request, w, summed=bound is None):
             own = None if w is None else w[block.positions]
+            if bound is not None and isinstance(block, Block):
+                block = replace(block, reply=bound.shortened(block.reply))
             part = block if isinstance(block, Sums) else add_up(block, good, own)
             total, answered = total + part.weight, answered + int(good.sum())
             for name, value in part.reply.items():
                 sums[name] = sums[name] + value if name in sums else value
-        return Means(sums, total, answered)
+        return sums, total, answered
+
+    def _robust_mean(self, request: Request, weights: Tensor | None, how: Aggregate) -> Means:
+        if weights is not None:
+            raise FedkinError(how.no_weights)
+        rows = self._rows(request)
+        answered = int(rows.arrived.sum())
+        found = of_all(rows, rows.arrived, how)
+        return Means({k: v * answered for k, v in found.items()}, answered, answered)
+
+    def _private_mean(self, request: Request, weights: Tensor | None, privacy: Privacy) -> Means:
+        """The noisy sum of clipped answers, over the number of clients expected."""
+        if not torch.equal(request.at, self.sample()):
+            raise FedkinError(
+                f"method '{privacy.method}' takes a mean over other clients than those sampled for "
+                "the round, which cannot be accounted for"
+            )
+        shares = self.engine.noise_shares if isinstance(self.engine, SharingEngine) else None
+        if shares is not None and weights is not None:
+            raise FedkinError("clients that add noise themselves count alike: leave weighted out")
+        step, (w, weight) = request.step.__qualname__, privacy.weights(weights, self.share)
+        request = replace(request, guard=privacy.guard_sum(step, shares))
+        assert request.guard is not None
+        sums, _, _ = self._sums(request, None if w is None else w[request.at])
+        sums = sums or self._nothing(request)
+        if not sums:  # where not even the shape of an answer can be had, nothing is released
+            return Means({}, weight, privacy.clients)
+        means, facts = privacy.release(sums, request.guard, step, weight, self.random)
+        self.record(**facts)
+        return means
+
+    def _nothing(self, request: Request) -> dict[str, Tensor]:
+        """The sum over nobody, in the shapes that a client's answer would have."""
+        each = {name: v.new_zeros(1, *v.shape[1:]) for name, v in request.each.items()}
+        keys = rng.key(self.seed, *request.place, np.zeros(1, np.int64))
+        one = replace(request, at=torch.zeros(1, dtype=torch.int64), each=each, keys=keys)
+        return {name: torch.zeros_like(v[0]) for name, v in self.look(one).items()}
 
     def look(self, request: Request) -> Replies:
         """Run a request that costs nothing and changes nothing: for evaluation."""
@@ -240,6 +339,21 @@ class Federation:
                     rows[name] = value.new_zeros(len(request.at), *value.shape[1:])
                 rows[name][block.positions] = value
         return Replies(request.at, arrived, rows)
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether single clients' answers cannot be had."""
+        return isinstance(self.engine, SumsOnlyEngine)
+
+    def look_mean(self, request: Request, weights: Tensor | None = None) -> Means:
+        """As `look`, where only the mean can be had: of those clients that answered."""
+        assert isinstance(self.engine, SummingEngine)
+        request = replace(request, remember=False)
+        sums, total, answered = dict[str, Tensor](), 0.0, 0
+        for part in self.engine.sums(request, None if weights is None else weights[request.at]):
+            total, answered = total + part.weight, answered + int(part.good.sum())
+            sums = {name: sums.get(name, 0.0) + value for name, value in part.reply.items()}
+        return Means(sums, total, answered)
 
     def _answers(
         self, request: Request, weights: Tensor | None = None, summed: bool = False

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedkin.errors import unknown
+from fedkin.errors import FedkinError, unknown
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
+ClassWeights = Literal["balanced"] | Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -175,3 +177,26 @@ def balanced_weights(counts: Sequence[int]) -> tuple[float, ...]:
     """n / (classes * examples of the class), as scikit-learn has it; 1 for a class without any."""
     here = sum(1 for count in counts if count)
     return tuple(sum(counts) / (here * count) if count else 1.0 for count in counts)
+
+
+def class_weights_of(
+    given: ClassWeights, classes: int | None, labels: Tensor | None
+) -> tuple[float, ...]:
+    """A weight for each class; `labels` are those of all training data, where they are here."""
+    if classes is None:
+        raise FedkinError("class_weights are for classes, and these targets are numbers")
+    if isinstance(given, str):
+        if given != "balanced":
+            raise FedkinError(f"class_weights are balanced or a number per class, not '{given}'")
+        if labels is None:
+            raise FedkinError(
+                "class_weights = balanced counts the classes of all clients, whose data are "
+                f"elsewhere: give the {classes} weights themselves, as in 1,5"
+            )
+        return balanced_weights(torch.bincount(labels, minlength=classes).tolist())
+    weights = tuple(float(weight) for weight in given)
+    if len(weights) != classes:
+        raise FedkinError(f"class_weights has {len(weights)} numbers for {classes} classes")
+    if not all(0 < weight < float("inf") for weight in weights):
+        raise FedkinError(f"class_weights must be above 0 and finite, not {list(weights)}")
+    return weights

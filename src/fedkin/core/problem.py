@@ -24,12 +24,13 @@ from fedkin.core.kernels import (
 )
 from fedkin.core.kernels.scaled import Scaled
 from fedkin.core.kernels.statistics import Settler
-from fedkin.core.losses import Loss, PerExample, balanced_weights, get_loss, weighted
+from fedkin.core.losses import ClassWeights, Loss, PerExample, class_weights_of, get_loss, weighted
 from fedkin.core.variants import (
     PLAIN,
     Part,
     Variant,
     classes_of_entries,
+    hold_out,
     own_classes_loss,
     with_own_classes,
 )
@@ -39,7 +40,6 @@ from fedkin.models.layout import Layout
 from fedkin.models.widths import Widths, narrow
 
 NormName = Literal["shared", "local", "averaged"]
-ClassWeights = Literal["balanced"] | Sequence[float]
 
 
 class Problem:
@@ -89,15 +89,17 @@ class Problem:
         self.input_dtype = first.dtype
         self._loss = get_loss(loss)
         if class_weights is not None:
-            self._loss = weighted(self._loss, _weights_of(class_weights, data))
+            labels = data.train.y if data.train.here else None
+            own = class_weights_of(class_weights, data.num_classes, labels)
+            self._loss = weighted(self._loss, own)
         self.train = self._part(data.train)
         self.test = self._part(data.test)
         if data.validation is not None:
             self.validation = self._part(data.validation)
         self.manners = door.manners(module, self.train.x)
         self.become(self._spec(module, layout, norm))
-        self._check_outputs()
-        self._check_batches()
+        door.check_outputs(self.manners.output, self.train.y[:2], self._loss, data.num_classes)
+        door.check_batches(self.manners.least, batch_size, data)
         self.augment = Augment(augment) if augment else None
         if self.augment is not None and data.train.here:
             self.augment.check(self.train.x[:2])
@@ -152,7 +154,7 @@ class Problem:
         return self._variants[variant]
 
     def _varied(self, variant: Variant) -> Problem:
-        """Another form of this problem; its data are shared, not copied."""
+        """Another form of this problem; its data are shared, not copied, but for their order."""
         varied, spec = copy.copy(self), self.spec
         if variant.rate != 1:
             if spec.home.slots:
@@ -168,6 +170,8 @@ class Problem:
         if variant.own_classes:
             spec = replace(spec, loss=own_classes_loss(spec.loss, variant.own_classes))
             varied.train = with_own_classes(self.train, self.data.num_classes or 0)
+        if variant.held_out:
+            varied.train, varied.validation = hold_out(varied.train, self.manners.least)
         varied.become(spec)
         if variant.scaler and variant.rate != 1:
             scale = self.widths.scaler(self.spec.module, variant.rate)
@@ -292,61 +296,3 @@ class Problem:
             examples.offsets[:-1],
             examples.sizes,
         )
-
-    def _check_outputs(self) -> None:
-        """Refuse at the door a model that does not fit the data."""
-        output, target = self.manners.output, self.train.y[:2]
-        classes = self.data.num_classes
-        if self.spec.loss.binary:
-            if classes != 2 or output.shape[1:] != (1,):
-                raise FedkinError(
-                    f"loss '{self.spec.loss.name}' is for 2 classes and a model with 1 output, not "
-                    f"for {classes} classes and outputs of shape {tuple(output.shape[1:])}"
-                )
-        elif self.spec.loss.classes and classes is not None:
-            if output.dim() != 2 or output.shape[1] < classes:
-                raise FedkinError(
-                    f"the model gives outputs of shape {tuple(output.shape[1:])} but the labels "
-                    f"have {classes} classes; its last layer needs {classes} outputs"
-                )
-        elif self.spec.loss.name == "squared-error" and output.numel() != target.numel():
-            raise FedkinError(
-                f"the model gives outputs of shape {tuple(output.shape[1:])} but the targets "
-                f"have shape {tuple(target.shape[1:]) or '(one number)'}"
-            )
-        if not torch.isfinite(output).all():
-            raise FedkinError("the initial model gives outputs that are not finite")
-
-    def _check_batches(self) -> None:
-        """Refuse batches that are too small for batch norm."""
-        least = self.manners.least
-        small = (self.train.sizes < least).nonzero()[:, 0].tolist()
-        if self.batch_size < least:
-            raise FedkinError("batch norm needs batches of at least 2 samples: raise batch_size")
-        if small and self.data.train.here:
-            raise FedkinError(
-                f"client '{self.data.names[small[0]]}' has a single training sample, too few for "
-                "batch norm: leave such clients out, or use GroupNorm or LayerNorm"
-            )
-
-
-def _weights_of(given: ClassWeights, data: ClientData) -> tuple[float, ...]:
-    """A weight for each class."""
-    classes = data.num_classes
-    if classes is None:
-        raise FedkinError("class_weights are for classes, and these targets are numbers")
-    if isinstance(given, str):
-        if given != "balanced":
-            raise FedkinError(f"class_weights are balanced or a number per class, not '{given}'")
-        if not data.train.here:
-            raise FedkinError(
-                "class_weights = balanced counts the classes of all clients, whose data are "
-                f"elsewhere: give the {classes} weights themselves, as in 1,5"
-            )
-        return balanced_weights(torch.bincount(data.train.y, minlength=classes).tolist())
-    weights = tuple(float(weight) for weight in given)
-    if len(weights) != classes:
-        raise FedkinError(f"class_weights has {len(weights)} numbers for {classes} classes")
-    if not all(0 < weight < float("inf") for weight in weights):
-        raise FedkinError(f"class_weights must be above 0 and finite, not {list(weights)}")
-    return weights

@@ -46,10 +46,11 @@ class Replies(dict[str, Tensor]):
 class Means(dict[str, Tensor]):
     """Means of answers by name; zero, whatever its shape, when nobody answered.
 
-    `answered` tells how many clients did, `weight` what they count together.
+    `answered` tells how many clients did (of a private mean: how many were expected to),
+    `weight` what they count together.
     """
 
-    def __init__(self, sums: Mapping[str, Tensor], total: float, answered: int) -> None:
+    def __init__(self, sums: Mapping[str, Tensor], total: float, answered: float) -> None:
         super().__init__({name: value / (total or 1.0) for name, value in sums.items()})
         self.answered, self.weight = answered, total
 

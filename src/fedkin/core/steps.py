@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from functools import cache
 from typing import Any
 
 from fedkin.core.federation import Step
@@ -19,6 +20,7 @@ _lent: dict[str, Step] = {}
 def offer_steps(module: str) -> None:
     """Let clients run the steps that a module defines or imports."""
     _offering.add(module)
+    step_modules.cache_clear()
 
 
 def offering() -> list[str]:
@@ -33,9 +35,10 @@ def lend_step(name: str, step: Step) -> None:
     _lent[name] = step
 
 
-def step_modules() -> set[str]:
+@cache
+def step_modules() -> frozenset[str]:
     """Modules whose functions clients may be asked to run."""
-    return _offering | {
+    return frozenset(_offering) | {
         value.__module__
         for module in _offering
         for value in vars(sys.modules[module]).values()
@@ -60,6 +63,8 @@ def find_step(name: str) -> Step:
     if name in _lent:
         return _lent[name]
     module, _, function = name.partition(":")
+    if module not in step_modules():
+        step_modules.cache_clear()  # a module may have imported more since
     if module not in step_modules():
         raise FedkinError(f"step '{name}' belongs to no registered method")
     step = getattr(importlib.import_module(module), function, None)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedkin.core import rng
 from fedkin.core.losses import Loss
 from fedkin.core.memory import Memory
 from fedkin.errors import FedkinError
@@ -36,12 +38,14 @@ class Variant:
     rate: the model has ceil(rate*width) channels in every hidden layer. scaler: what layers give
     to them is multiplied by 1/rate, to make up for those that are missing in training.
     own_classes: the softmax of the loss runs over the client's own classes only, or ("zeroed")
-    over all with the outputs of classes that the client lacks put to zero.
+    over all with the outputs of classes that the client lacks put to zero. held_out: a fifth of
+    the client's training examples is kept from training and is its validation part.
     """
 
     rate: float = 1.0
     scaler: bool = False
     own_classes: OwnClasses = False
+    held_out: bool = False
 
     @property
     def label(self) -> str:
@@ -54,6 +58,9 @@ class Variant:
 
 
 PLAIN = Variant()
+HELD_OUT = Variant(held_out=True)
+# of a client's training examples, the share that is held out
+SHARE = 0.2
 
 
 def memory_of(memory: Memory, variant: Variant) -> Memory:
@@ -103,6 +110,24 @@ def with_own_classes(part: Part, classes: int) -> Part:
     has = torch.zeros(len(part.sizes), classes, dtype=part.y.dtype, device=part.y.device)
     has[owners, part.y] = 1
     return replace(part, y=torch.cat([part.y[:, None], has[owners]], 1))
+
+
+def hold_out(part: Part, least: int) -> tuple[Part, Part]:
+    """Training examples in two: those to train on, `least` or more, and those held out.
+
+    Which ones depends on how many there are and on nothing else, so that every engine and every
+    site holds out the same.
+    """
+    order, orders = torch.arange(len(part.y)), dict[int, Tensor]()
+    for start, size in zip(part.starts.tolist(), part.sizes.tolist(), strict=True):
+        if size not in orders:
+            words = rng.bits(rng.key("held out", size), rng.positions(0, size))[0]
+            orders[size] = torch.from_numpy(np.argsort(words, kind="stable"))
+        order[start : start + size] = start + orders[size]
+    held = (SHARE * part.sizes).round().long().clamp(min=1)
+    held = torch.minimum(held, part.sizes - least).clamp(min=0)
+    x, y, kept = part.x[order.to(part.x.device)], part.y[order.to(part.y.device)], part.sizes - held
+    return Part(x, y, part.starts, kept), Part(x, y, part.starts + kept, held)
 
 
 def classes_of_entries(module: nn.Module, layout: Layout, classes: int | None) -> Tensor:

@@ -24,6 +24,11 @@ from fedkin.engines.strategy import Strategy, candidates, named, without_gradien
 
 # seconds after which one timing is long enough to be trusted
 LONG_TRY = 0.3
+# how much slower than the best a candidate may seem and still be tried again, how often that is
+# done, and how many seconds it may take in all
+NEAR, AGAIN, PATIENCE = 2.0, 5, 0.5
+# seconds up to which a try takes all clients of the request, and not a block for every worker
+WHOLE = 0.03
 
 # for each form of the problem its facts and its strategy, as json can carry them
 Choices = Sequence[Mapping[str, Any]]
@@ -122,6 +127,8 @@ class Embedded:
         with torch.no_grad():
             reply = part.step(client, **part.shared, **part.each, **part.hyper)
             rows, good = client.finish(reply, request.remember)
+            if part.guard is not None:
+                rows = part.guard.protect(rows, {**part.shared, **part.each}, part.keys)
         return Block(positions, rows, good, client.gradients, client.samples)
 
     def _rows(self, at: Tensor, strategy: Strategy) -> int:
@@ -145,14 +152,18 @@ class Embedded:
         return list(dict.fromkeys(found))
 
     def _fastest(self, request: Request) -> Strategy | None:
-        """Time the candidates on the first clients of a real request; results are discarded."""
+        """Time the candidates on the first clients of a real request; results are discarded.
+
+        Those near the best are tried again in turn, and each counts by its best time: other work
+        on the machine slows some tries down and speeds none up.
+        """
         planned = dict(map(_choice, self._planned)).get(self._variant)
         trial = replace(request, remember=False)
         seconds: dict[Strategy, float] = {}
         failed: ModelError | None = None
         for strategy in self._candidates(len(request.at)):
             try:
-                spent = self._time(trial, strategy, planned is None)
+                spent = self._time(trial, strategy, 2 if planned is None else 1)
             except ModelError as error:  # what a model cannot do in this way it may do in another
                 failed = error
                 continue
@@ -161,13 +172,29 @@ class Embedded:
             seconds[strategy] = spent
         if not seconds and failed is not None:
             raise failed
-        return min(seconds, key=lambda strategy: seconds[strategy])
+        return self._best_in_turn(trial, seconds)
 
-    def _time(self, trial: Request, strategy: Strategy, again: bool) -> float | None:
-        """Seconds per client, the better of two short tries; None if no gradients were taken."""
-        count = min(len(trial.at), strategy.block * strategy.workers)
+    def _best_in_turn(self, trial: Request, seconds: Mapping[Strategy, float]) -> Strategy:
+        """The fastest of the candidates that seemed near the best, tried in turn."""
+        best, start = min(seconds.values()), time.perf_counter()
+        near = [strategy for strategy, spent in seconds.items() if spent <= NEAR * best]
+        whole, times = best * len(trial.at) <= WHOLE, dict.fromkeys(near, np.inf)
+        for _ in range(AGAIN if len(near) > 1 else 0):
+            if time.perf_counter() - start > PATIENCE:
+                break
+            for strategy in near:
+                spent = self._time(trial, strategy, 1, whole)
+                times[strategy] = min(times[strategy], spent or np.inf)
+        return min(near, key=lambda strategy: (times[strategy], seconds[strategy]))
+
+    def _time(
+        self, trial: Request, strategy: Strategy, tries: int, whole: bool = False
+    ) -> float | None:
+        """Seconds per client, the best of some short tries with a block for every worker or with
+        all clients; None if no gradients were taken."""
+        count = len(trial.at) if whole else min(len(trial.at), strategy.block * strategy.workers)
         part, best = trial.rows(torch.arange(count)), np.inf
-        for attempt in range(2 if again else 1):
+        for attempt in range(tries):
             if attempt and best > LONG_TRY:
                 break
             start = time.perf_counter()

@@ -232,7 +232,7 @@ def _kind(contender: str, request: Request) -> tuple[Any, ...]:
         (name, None if isinstance(value, float | int) and not isinstance(value, bool) else value)
         for name, value in sorted(request.hyper.items())
     )
-    return contender, request.step, shapes, hyper, request.remember, request.variant
+    return contender, request.step, shapes, hyper, request.remember, request.variant, request.guard
 
 
 def join_requests(requests: Sequence[Request], firsts: Sequence[int], like: Tensor) -> Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from fedkin.core.kernels import KERNELS
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError, unknown
 
+MOST_CLIENTS, MOST_THREADS = 10**9, 256  # of a block and of a machine
 NAMES = ("auto", "stacked", "vmap", "threads", "autograd")
 
 # bytes of models and batches worked on together: around the size of a core's cache
@@ -44,7 +46,13 @@ class Strategy:
             )
         if found[1] not in KERNELS:
             raise unknown("kernel", found[1], KERNELS)
-        return cls(found[1], *(int(number) for number in found.groups()[1:]))
+        block, workers, inner = (int(number[:12]) for number in found.groups()[1:])
+        if block > MOST_CLIENTS or workers * inner > max(MOST_THREADS, os.cpu_count() or 1):
+            raise FedkinError(
+                f"strategy '{text[:60]}' has blocks of more than {MOST_CLIENTS} clients or more "
+                f"than {MOST_THREADS} threads: write fewer"
+            )
+        return cls(found[1], block, workers, inner)
 
 
 def block_sizes(problem: Problem, clients: int) -> list[int]:

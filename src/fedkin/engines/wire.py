@@ -12,6 +12,7 @@ from torch import Tensor
 from fedkin.core.blocks import Block
 from fedkin.core.client import Client
 from fedkin.core.federation import Request
+from fedkin.core.guard import guard_of
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.replies import finite_rows
@@ -50,9 +51,12 @@ class Site:
             facts["hyper"].get("lr", arguments.get("lr")),
         )
         on_device = {name: value.to(self.problem.device) for name, value in arguments.items()}
+        guard = guard_of(facts.get("guard"))
         with torch.no_grad():
             reply = step(client, **on_device, **facts["hyper"])
             reply, good = client.finish(reply, facts["remember"])
+            if guard is not None:
+                reply = guard.protect(reply, on_device, np.array([facts["key"]], np.uint64))
         return reply, {
             "gradients": int(client.gradients[0]),
             "samples": int(client.samples[0]),
@@ -73,6 +77,7 @@ def requests(request: Request) -> Iterator[Message]:
                 "hyper": hyper,
                 "remember": request.remember,
                 "variant": request.variant.facts(),
+                **({} if request.guard is None else {"guard": request.guard.facts()}),
             },
         )
 

@@ -13,7 +13,7 @@ from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
 from fedkin.runs.checks import problem
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 from tests.helpers import make_named as make
 
 METHODS = ("fedavg", "scaffold", "pfedme", "perm", "asvrcd", "submodel")

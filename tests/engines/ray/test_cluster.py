@@ -16,7 +16,8 @@ from fedkin.errors import FedkinError
 from fedkin.methods.scaffold import Scaffold
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.settings import Settings
-from fedkin.runs.training import Trainer, cluster_of
+from fedkin.runs.train import cluster_of
+from fedkin.runs.training import Trainer
 
 SETTINGS = {
     "rounds": 6, "eval_every": 2, "checkpoint_every": 2, "seed": 3, "strategy": "native:3:1x1",
@@ -77,6 +78,7 @@ def test_without_a_folder_a_lost_shard_costs_nothing_either(
     assert [row["round"] for row in struck.metrics] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_where_losses_are_skipped_the_others_go_on_and_the_shard_comes_back(
     local_ray: None, small: Problem, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedkin.core.federation import Federation
+from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.engines.ray.engine import RayEngine
 from fedkin.engines.ray.shards import Shards
@@ -58,6 +59,16 @@ def test_a_request_that_arrives_twice_is_answered_alike_and_remembered_once(
     finally:
         del shards.ask
     assert torch.equal(found, expected)
+
+
+def test_shards_clip_answers_before_they_are_added_up(shards: Shards, small: Problem) -> None:
+    found = []
+    for make_one in (lambda **o: federation(small, "embedded", "native:3:1x1", **o),
+                     lambda **o: sharded(shards, small, "private", **o)):  # fmt: skip
+        privacy = Privacy({"": 0.05}, 0.1, 3, quantile=0.5)
+        fed = make_one(fraction=0.6, seed=3, sampling="poisson", privacy=privacy)
+        found.append(run(make("fedavg"), fed, 3).x)
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-10)
 
 
 def test_a_users_own_step_travels_to_the_shards(shards: Shards, small: Problem) -> None:

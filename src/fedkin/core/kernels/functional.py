@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,18 +72,19 @@ class Stacked(Functional):
             )
         return result
 
+    def _stacked(
+        self, of_one: Callable[..., Any], named: Sequence[Named], v: Tensor, x: Tensor, y: Tensor,
+        w: Tensor | None, noise: rng.Bits | None,
+    ) -> Any:  # fmt: skip
+        """A function of one row's parameters, examples, targets and weights, for all rows."""
+        with drawing(noise), model_errors(x):
+            return vmap(of_one, randomness="different")(*named, x, y, self._weights(v, y, w))
+
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        module, whole = self._trained(noise), self.spec.whole
-
-        def loss(named: Named, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-            return self._loss(module, named, x, y, w)
-
-        with drawing(noise), model_errors(x):
-            gradient, value = vmap(grad_and_value(loss), randomness="different")(
-                whole.split(v), x, y, self._weights(v, y, w)
-            )
+        loss, whole = grad_and_value(partial(self._loss, self._trained(noise))), self.spec.whole
+        gradient, value = self._stacked(loss, (whole.split(v),), v, x, y, w, noise)
         return value[:, None], whole.join(gradient)
 
     def grad(
@@ -100,12 +103,9 @@ class Stacked(Functional):
             result: Named = jvp(slope, (at,), (along,))[1]
             return result
 
-        # fused attention has no second derivatives
-        with drawing(noise), model_errors(x), sdpa_kernel(SDPBackend.MATH):
-            products = vmap(product, randomness="different")(
-                whole.split(v), whole.split(u), x, y, self._weights(v, y, w)
-            )
-        return whole.join(products)
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivatives
+            named = whole.split(v), whole.split(u)
+            return whole.join(self._stacked(product, named, v, x, y, w, noise))
 
 
 class OneByOne(Functional):

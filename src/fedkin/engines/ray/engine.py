@@ -79,7 +79,7 @@ class RayEngine:
             return Work(
                 place, step_name(request.step), at[chosen] - borders[k], request.keys[chosen],
                 {name: value[chosen] for name, value in each.items()}, hyper, request.remember,
-                request.variant.facts(), summed, None if w is None else w[chosen],
+                request.variant.facts(), summed, None if w is None else w[chosen], request.guard,
             )  # fmt: skip
 
         shared = self.shards.put({k: v.numpy(force=True) for k, v in request.shared.items()})

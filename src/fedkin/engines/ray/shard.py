@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedkin.core.blocks import Block, Sums, add_up
 from fedkin.core.federation import Request
+from fedkin.core.guard import Guard
 from fedkin.core.memory import Budget, Memory
 from fedkin.core.problem import Problem
 from fedkin.core.steps import find_step, lend_step
@@ -54,6 +55,7 @@ class Work:
     variant: Mapping[str, Any]
     summed: bool
     weights: np.ndarray[Any, Any] | None
+    guard: Guard | None
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Shard:
         request = Request(
             find_step(work.step), torch.from_numpy(work.at.copy()), _tensors(shared, device),
             _tensors(work.each, device), dict(work.hyper), work.keys, work.remember,
-            Variant(**work.variant), work.place[2:],
+            Variant(**work.variant), work.place[2:], work.guard,
         )  # fmt: skip
         weights = None if work.weights is None else torch.from_numpy(work.weights.copy())
         found = _summed(engine, request, weights) if work.summed else _rows(engine, request)
