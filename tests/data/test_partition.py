@@ -176,3 +176,26 @@ def test_sizes_that_cannot_be_had_are_refused(sizes: tuple[int, int]) -> None:
     labels = np.repeat(np.arange(10), 6000)
     with pytest.raises(FedkinError, match="size_range"):
         partition.by_classes(labels, 40, 3, np.random.default_rng(0), size_range=sizes)
+
+
+@pytest.mark.parametrize("least", [None, 3, 40])
+@pytest.mark.parametrize("scheme", [
+    lambda labels, least, g: partition.powerlaw(labels, 10, 3.0, g, least),
+    lambda labels, least, g: partition.dirichlet(labels, 10, 1e-3, g, least),
+])  # fmt: skip
+def test_nobody_has_fewer_than_the_minimum_which_is_ten_unless_told(scheme, least) -> None:
+    parts = scheme(np.arange(600) % 5, least, rng(3))
+    assert min(len(rows) for rows in parts) >= (10 if least is None else least)
+    assert sum(len(rows) for rows in parts) == 600
+
+
+def test_shards_are_dealt_at_random() -> None:
+    # 200 shards, 20 of each class: a client's second is of the class of its first for 19 in 199
+    labels, same = np.arange(6000) % 10, []
+    firsts = set()
+    for seed in range(20):
+        parts = partition.shards(labels, 100, 2, rng(seed))
+        same += [len(np.unique(labels[rows])) == 1 for rows in parts]
+        firsts.add(tuple(np.unique(labels[parts[0]])))
+    assert abs(np.mean(same) - 19 / 199) < 0.03
+    assert len(firsts) > 5

@@ -74,7 +74,7 @@ def test_missing_values_take_training_statistics_and_are_reported(tmp_path: Path
     data = read(frame, tmp_path, standardise=False)
     median = float(complete.train.x[:, 0].median())
     values = np.median(complete.train.x[:, 0].numpy())
-    assert (data.test.x[:, 0] == values).sum() >= 3
+    assert np.isclose(data.test.x[:, 0].numpy(), values).sum() >= 3
     assert abs(values - median) < 2
     assert "column 'age': 3 missing values became the training median" in data.notes
     assert any("column 'ward': 2 missing values became the commonest" in n for n in data.notes)
@@ -197,7 +197,7 @@ CELLS = st.one_of(
 
 
 @settings(
-    max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_whatever_happens_to_a_table_only_our_own_error_comes_out(

@@ -17,7 +17,9 @@ from fedkin.data.shift import permute_labels, rotate, shift_groups
 from fedkin.data.split import assign_folds, assign_test, hold_out, take
 from fedkin.errors import FedkinError
 
-PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN = range(1, 7)  # 0 is the generators' own stream
+# 0 is the generators' own stream
+PARTITION, TEST, VALIDATION, CAPS, SHIFT, UNSEEN, COMMON = range(1, 8)
+TABLES = ("csv", "parquet", "npz")
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
@@ -25,6 +27,20 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
     if seed < 0:
         raise FedkinError(f"seed is {seed}; choose 0 or more")
     return np.random.default_rng([seed, purpose])
+
+
+def streams(
+    seed: int, purpose: int, names: tuple[str, ...], own: bool
+) -> list[np.random.Generator]:
+    """Random numbers for each client: one stream for all, or its `own` from (seed, name).
+
+    With its own a client's rows are divided alike whoever else is there, and also by a site
+    that has nothing but its own rows.
+    """
+    if not own:
+        return [stream(seed, purpose)] * len(names)
+    stream(seed, purpose)
+    return [np.random.default_rng([seed, purpose, *name.encode()]) for name in names]
 
 
 def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
@@ -43,6 +59,9 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
     parts, names, groups = _partition(pool, config, seed, notes)
 
     seen, unseen = _unseen(len(parts), config.unseen, seed)
+    # clients that the data name; others are numbers that a generator or a partition gave them
+    own = config.name in TABLES and config.partition in (None, "column")
+    own = own and pool.clients is not None
 
     rng = stream(seed, TEST)
     if config.folds is not None:
@@ -50,20 +69,22 @@ def build(pool: Pool, config: DataConfig, seed: int) -> ClientData:
         test_strata = strata
     elif pool.test is None:
         assert config.test_fraction is not None
-        train, test = hold_out(parts, strata, config.test_fraction, rng, pool.people, pool.times)
+        rngs = streams(seed, TEST, names, own)
+        train, test = hold_out(parts, strata, config.test_fraction, rngs, pool.people, pool.times)
         test_strata = strata
     else:
         train = parts
         test_strata = pool.test[1] if pool.num_classes is not None else np.zeros(len(pool.test[1]))
         test = _official(pool, parts, strata, test_strata.astype(np.int64), config, rng)
 
-    rng = stream(seed, VALIDATION)
+    rngs = streams(seed, VALIDATION, names, own)
     share = config.validation_fraction
-    train, validation = hold_out(train, strata, share, rng, pool.people, pool.times)
-    rng = stream(seed, CAPS)
-    train = _capped(train, strata, config.train_per_client, rng)
-    test = _capped(test, test_strata, config.test_per_client, rng)
+    train, validation = hold_out(train, strata, share, rngs, pool.people, pool.times)
+    rngs = streams(seed, CAPS, names, own)
+    train = _capped(train, strata, config.train_per_client, rngs)
+    test = _capped(test, test_strata, config.test_per_client, rngs)
     if config.common_test:
+        rng = stream(seed, COMMON) if own else rngs[0]
         everybodys = np.unique(np.concatenate(test))
         common = rng.permutation(everybodys)[: config.common_test]
         test = [np.union1d(rows, common) for rows in test]
@@ -269,11 +290,11 @@ def _official(
 
 
 def _capped(
-    parts: list[Rows], labels: Array, cap: int | None, rng: np.random.Generator
+    parts: list[Rows], labels: Array, cap: int | None, rngs: list[np.random.Generator]
 ) -> list[Rows]:
     if cap is None:
         return parts
-    return [rows[take(labels[rows], cap, rng)] for rows in parts]
+    return [rows[take(labels[rows], cap, rng)] for rows, rng in zip(parts, rngs, strict=True)]
 
 
 def _stay_whole(x: Array, config: DataConfig) -> bool:

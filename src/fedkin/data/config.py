@@ -99,10 +99,13 @@ class DataConfig(BaseModel):
         "(default: column where the clients are known, otherwise dirichlet)",
     )
     alpha: float = Field(
-        default=0.5, gt=0, description="Dirichlet concentration: small is skewed, large is even"
+        default=0.5,
+        gt=0,
+        le=MOST,
+        description="Dirichlet concentration: small is skewed, large is even",
     )
     classes_per_client: int = Field(
-        default=2, ge=1, description="classes per client (partition classes)"
+        default=2, ge=1, le=MOST, description="classes per client (partition classes)"
     )
     class_order: Literal["random", "ring"] = Field(
         default="random",
@@ -110,11 +113,12 @@ class DataConfig(BaseModel):
         "are i, i+1, ...",
     )
     shards_per_client: int = Field(
-        default=2, ge=1, description="shards per client (partition shards)"
+        default=2, ge=1, le=MOST, description="shards per client (partition shards)"
     )
     size_power: float | None = Field(
         default=None,
         ge=0,
+        le=1000,
         description="client sizes fall as rank^-power (partitions powerlaw, default 1, and "
         "classes, default 0: equal)",
     )
@@ -126,14 +130,15 @@ class DataConfig(BaseModel):
     min_per_client: int | None = Field(
         default=None,
         ge=1,
+        le=MOST,
         description="fewest samples a client may have before the split (default 10 where the data "
         "suffice); with partition column smaller clients are left out",
     )
     train_per_client: int | None = Field(
-        default=None, ge=1, description="at most this many training samples per client"
+        default=None, ge=1, le=MOST, description="at most this many training samples per client"
     )
     test_per_client: int | None = Field(
-        default=None, ge=1, description="at most this many test samples per client"
+        default=None, ge=1, le=MOST, description="at most this many test samples per client"
     )
     official_test: bool | Literal["leave-out"] = Field(
         default=True,
@@ -154,11 +159,12 @@ class DataConfig(BaseModel):
         "fifth of every client's rows held out, their scores pooled",
     )
     fold: int | None = Field(
-        default=None, ge=1, description="with test = folds:5 only this one of them, from 1"
+        default=None, ge=1, le=MOST, description="with test = folds:5 only this one of them, from 1"
     )
     common_test: int = Field(
         default=0,
         ge=0,
+        le=MOST,
         description="so many test samples of all clients together are added to everybody's own",
     )
     validation_fraction: float = Field(
@@ -176,10 +182,14 @@ class DataConfig(BaseModel):
     rotation_groups: int | None = Field(
         default=None,
         ge=1,
+        le=MOST,
         description="feature shift: images of group g of k turned by g * 360/k degrees",
     )
     label_groups: int | None = Field(
-        default=None, ge=1, description="label shift: each group but the first permutes the labels"
+        default=None,
+        ge=1,
+        le=MOST,
+        description="label shift: each group but the first permutes the labels",
     )
     client_column: str | None = Field(default=None, description="table column naming the client")
     target_column: str | None = Field(default=None, description="table column to predict")
@@ -223,10 +233,16 @@ class DataConfig(BaseModel):
         default=None, ge=1, le=MOST, description="generators: number of features"
     )
     synthetic_a: float = Field(
-        default=0.5, ge=0, description="synthetic(a, b): how much the clients' models differ"
+        default=0.5,
+        ge=0,
+        le=MOST,
+        description="synthetic(a, b): how much the clients' models differ",
     )
     synthetic_b: float = Field(
-        default=0.5, ge=0, description="synthetic(a, b): how much the clients' inputs differ"
+        default=0.5,
+        ge=0,
+        le=MOST,
+        description="synthetic(a, b): how much the clients' inputs differ",
     )
     spread: float | None = Field(
         default=None,
@@ -234,7 +250,7 @@ class DataConfig(BaseModel):
         description="unified and linear generators: how much the clients' models differ",
     )
     noise: float = Field(
-        default=0.1, ge=0, description="linear generator: deviation of the noise on y"
+        default=0.1, ge=0, le=MOST, description="linear generator: deviation of the noise on y"
     )
 
     @field_validator("features", "drop_columns", mode="before")
@@ -265,6 +281,8 @@ class DataConfig(BaseModel):
         """The same configuration with the data set's defaults in place of what was left out."""
         defaults = COMMON | DATASETS[self.name]
         missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
+        if self.folds:  # they say how much is held out
+            missing.pop("test_fraction")
         return self.model_copy(update=missing)
 
 
@@ -282,8 +300,8 @@ def _check_folds(config: DataConfig) -> None:
             f"test = {config.test} holds out early rows too, and time_column asks for later ones: "
             "leave one of them out"
         )
-    for key in ("test_per_client", "common_test", "unseen"):
-        if getattr(config, key):
+    for key in ("test_fraction", "test_per_client", "common_test", "unseen"):
+        if getattr(config, key) or (key == "test_fraction" and config.test_fraction is not None):
             raise FedkinError(
                 f"test = {config.test} tests every row once, and {key} = {getattr(config, key)} "
                 "asks for something else: leave one of them out"

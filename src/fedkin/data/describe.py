@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,9 @@ import numpy as np
 
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.columns import Column, DateColumn, NumberColumn
+from fedkin.data.notes import by_column
 from fedkin.data.partition import Array
-from fedkin.errors import FedkinError
+from fedkin.errors import FedkinError, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,12 +62,7 @@ def describe_columns(data: ClientData) -> pd.DataFrame | None:
 
     if data.preparation.columns is None:
         return None
-    said = {}
-    for note in data.notes:
-        found = re.match(r"column '(.*)': (.*)", note, re.DOTALL)
-        if found:
-            said[found[1]] = found[2]
-    rows = []
+    said, rows = by_column(data.notes), []
     for column in data.preparation.columns:
         rows.append([column.name, _understood(column), column.width, said.pop(column.name, "")])
     rows += [[name, "not used", 0, why] for name, why in said.items()]
@@ -145,7 +140,10 @@ def plot(data: ClientData, path: str | Path) -> None:
     axes.set(xlabel="client", ylabel="training samples", xlim=(edges[0], edges[-1]))
     axes.set_ylim(bottom=0)
     if few and data.num_classes is not None:
-        axes.legend(title="class", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
+        legend = axes.legend(title="class", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
+        for text in legend.get_texts():  # names, which may have dollars and any length
+            text.set_parse_math(False)
+            text.set_text(visible(text.get_text())[:40])
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:  # no such folder, no such picture format

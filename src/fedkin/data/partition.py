@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from fedkin.errors import FedkinError
 
@@ -164,6 +163,8 @@ def sizes_within(size_range: tuple[int, int], num_clients: int, total: int) -> F
             f"size_range is {low} to {high}: {num_clients} clients of such sizes cannot share "
             f"{total} samples, {total // num_clients} each on average"
         )
+    from scipy.optimize import brentq  # imported here: it takes longer than most partitions
+
     sizes: Floats = low + (high - low) * t ** brentq(excess, 0.01, 100.0)
     return sizes
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from fedkin.data.columns import (
     DAY,
@@ -23,6 +23,8 @@ from fedkin.data.columns import (
     column_from,
     date_format,
 )
+from fedkin.data.many_columns import encode_plain, learn_plain
+from fedkin.data.notes import BETWEEN, INDICATED
 from fedkin.data.partition import Array, Rows
 from fedkin.errors import FedkinError
 
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 100
+MOST_CLOSE_LOOKS = 20_000  # columns that are not plain numbers: half a millisecond each
 # values of a category that occur less often in training share one column
 RARE, RARE_SHARE = 3, 0.002
 # a column with so many different values, by rows, names rows; fewer rows than this say nothing
 NEARLY_ALL, FEW_ROWS = 0.95, 20
 ID_NAME = re.compile(r"(?i)(^|[_\W])(id|uuid|guid|key|nr|code)$|[a-z]id$|[a-z]ID$")
-NO_VALUES = "left out, it has no values in the training data"
-IDENTIFIER = "left out, it looks like an identifier; name it in features to keep it"
-INDICATED = "are marked by a column of their own: clients differ in how many they miss"
+NO_VALUES = "left out, no values in the training data"
+IDENTIFIER = "left out, looks like an identifier (to keep it, name it in features)"
 
 
 @dataclass
@@ -57,7 +59,10 @@ class Preparation:
     def inputs(self, samples: pd.DataFrame | Array, where: str = "the data") -> Array:
         """New samples, made ready just as the training data were."""
         values = np.asarray(samples) if self.columns is None else self.encode(samples, where)
-        values = values.astype(np.float32)
+        try:
+            values = values.astype(np.float32)
+        except (TypeError, ValueError):
+            raise FedkinError(f"{where} has words where the model takes numbers") from None
         if self.pixels:
             values /= 255
         self.scale(values)
@@ -69,7 +74,11 @@ class Preparation:
         missing = next((c.name for c in self.columns if c.name not in frame), None)
         if missing is not None:
             raise FedkinError(f"{where} has no column '{missing}', which the training data have")
-        blocks = [column.block(frame[column.name], where) for column in self.columns]
+        plain = encode_plain([c for c in self.columns if isinstance(c, NumberColumn)], frame)
+        blocks = [
+            plain[column.name] if column.name in plain else column.block(frame[column.name], where)
+            for column in self.columns
+        ]
         return np.concatenate(blocks, axis=1)
 
     def scaled_target(self, y: Array) -> Array:
@@ -140,7 +149,17 @@ def learn_columns(
     """
     columns: list[Column] = []
     notes = []
+    plain = learn_plain(frame, train, standardise, FEW_ROWS)
+    if len(frame.columns) - len(plain) > MOST_CLOSE_LOOKS:
+        raise FedkinError(
+            f"the table has {len(frame.columns) - len(plain)} columns of words, dates, missing "
+            f"values or identifiers, and each takes a closer look: at most {MOST_CLOSE_LOOKS} can "
+            "be used, so name those in features"
+        )
     for name in frame.columns:
+        if name in plain and (wanted or not ID_NAME.search(name)):
+            columns.append(plain[name])
+            continue
         column, note = learn_column(frame[name], train, standardise, clients, wanted)
         if column is not None:
             columns.append(column)
@@ -213,7 +232,7 @@ def _missing_differs(missing: Array, clients: Rows | None, train: Rows) -> bool:
         return False
     share = missing.mean()
     statistic = ((gone - total * share) ** 2 / (total * share * (1 - share))).sum()
-    return bool(stats.chi2.sf(statistic, len(total) - 1) < 0.01)
+    return bool(special.chdtrc(len(total) - 1, statistic) < 0.01)
 
 
 def _learn_numbers(
@@ -246,7 +265,7 @@ def _learn_dates(
     filled = np.where(np.isfinite(seconds[train]), seconds[train], median)
     hours = bool((known % DAY != known[0] % DAY).any())
     if missing:
-        note += f"{' and ' if note else ''}{missing} missing values became the training median"
+        note += f"{BETWEEN if note else ''}{missing} missing values became the training median"
     scale = float(filled.mean()), float(filled.std()) or 1.0
     return DateColumn(name, format, median, *scale, hours), note
 
@@ -265,7 +284,7 @@ def _learn_categories(
     if (~rare).sum() > MOST_CATEGORIES:
         rare[np.argsort(-counts, kind="stable")[MOST_CATEGORIES:]] = True
     if len(kinds) > MOST_CATEGORIES and counts[rare].sum() > counts.sum() / 2 and not wanted:
-        return None, f"left out, it has {len(kinds)} different values, most of them rare"
+        return None, f"left out, {len(kinds)} different values, most of them rare"
     commonest = str(kinds[counts.argmax()])
     other = bool(rare.any())
     learnt = CategoryColumn(name, kinds[~rare].tolist(), commonest, other, indicator)
@@ -280,4 +299,4 @@ def _learn_categories(
     if unseen:
         became = "are counted among the rare ones" if other else "became no value"
         notes.append(f"{unseen} values do not occur in training and {became}")
-    return learnt, " and ".join(notes)
+    return learnt, BETWEEN.join(notes)

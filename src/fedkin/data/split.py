@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedkin.data.partition import Array, Rows, apportion, by_column
@@ -39,22 +41,24 @@ def hold_out(
     parts: list[Rows],
     labels: Rows,
     fraction: float,
-    rng: np.random.Generator,
+    rngs: Sequence[np.random.Generator],
     people: Rows | None = None,
     times: Array | None = None,
 ) -> tuple[list[Rows], list[Rows]]:
-    """(kept, held out) rows of every client.
+    """(kept, held out) rows of every client, drawn from the client's one of the `rngs`.
 
     Rows of one person stay together, even at several clients. With `times` the latest rows (or
     the people whose last row is latest) are held out; otherwise they are drawn.
     """
     if people is None and times is None:
-        pairs = [split(rows, labels, fraction, rng) for rows in parts]
+        pairs = [
+            split(rows, labels, fraction, rng) for rows, rng in zip(parts, rngs, strict=True)
+        ]
         return [kept for kept, _ in pairs], [held for _, held in pairs]
     units = np.arange(len(labels)) if people is None else people
     side: dict[int, bool] = {}  # of people who were met at an earlier client
     kept, held = [], []
-    for rows in parts:
+    for rows, rng in zip(parts, rngs, strict=True):
         own, first, sizes = np.unique(units[rows], return_index=True, return_counts=True)
         if times is None:
             order = rng.permutation(len(own))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLIENT_NAMES = ("client", "client_id")
+WIDE = 1000  # columns
 TARGET_NAMES = ("target", "label", "y")
 
 
@@ -41,8 +42,11 @@ def read_file(name: str, kind: str | None, **csv: Any) -> pd.DataFrame:
     path = given(name)
     try:
         if kind == "csv":
-            return pd.read_csv(path, low_memory=False, **csv)
-        return pd.read_parquet(path)
+            frame = pd.read_csv(path, low_memory=False, **csv)
+        else:
+            frame = pd.read_parquet(path)
+        # a copy lays columns of a kind side by side: without it every step takes each by itself
+        return frame.copy() if len(frame.columns) > WIDE else frame
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]
         shown = "CSV" if kind == "csv" else "Parquet"
