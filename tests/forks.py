@@ -78,7 +78,11 @@ class Forks:
 
 
 def serve() -> None:
-    import fedkin.command.cli  # noqa: F401  (what every fork needs)
+    # what forks need: imported once here, and not again in each of them
+    import fedkin.command.compare
+    import fedkin.command.runs
+    import fedkin.reports.latex
+    import fedkin.reports.write  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)

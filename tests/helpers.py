@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from fedkin.methods import Method, State
 from fedkin.methods.registry import get_method
 from fedkin.runs import checks
 from fedkin.runs.checks import blobs, federation, personal_models, run
+from fedkin.runs.training import Trainer
 
 __all__ = ["blobs", "federation", "further", "least_squares", "line", "personal_models",
            "quadratic", "run"]  # fmt: skip
@@ -59,3 +61,19 @@ def further(method: Method, fed: Federation, state: State, rounds: int) -> State
 def make_named(name: str, **options: object) -> Method:
     """A method by its name as the common checks make it: the same local work for all."""
     return checks.make(get_method(name), **options)
+
+
+def goes_on_to_the_bit(trainer: Callable[[str], Trainer], stop: int, *tables: str) -> None:
+    """A run that is stopped after a round, and resumed, leaves what one in one piece leaves."""
+    whole, halted = trainer("whole"), trainer("halted")
+    assert whole.folder is not None
+    assert halted.folder is not None
+    whole.run()
+    for _ in range(stop):
+        halted.step()
+    again = Trainer(halted.problem, halted.method, halted.settings, halted.folder)
+    assert again.resume() == []
+    again.run()
+    left, wanted = halted.folder.path, whole.folder.path
+    for path in (*(wanted / "models").iterdir(), *(wanted / name for name in tables)):
+        assert path.read_bytes() == (left / path.relative_to(wanted)).read_bytes()

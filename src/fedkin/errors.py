@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import stat
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class FedkinError(Exception):
@@ -27,13 +30,35 @@ class FedkinWarning(UserWarning):
 LOWER_LR = "lower the learning rate"
 
 
+JOINERS = "\u200c\u200d\u00ad"  # which scripts need, and soft hyphens
+LONGEST = 100  # letters of a wrong name that are repeated
+
+
 def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when no name is close."""
-    names = sorted(options)
+    names, name = sorted(options), str(name)[:LONGEST]
     written = {option.lower(): option for option in names}
-    near = get_close_matches(str(name).lower(), written, n=1, cutoff=0.6)
+    near = get_close_matches(name.lower(), written, n=1, cutoff=0.6)
     hint = f"did you mean '{written[near[0]]}'?" if near else f"choose from: {', '.join(names)}"
     return FedkinError(f"unknown {kind} '{name}' ({hint})")
+
+
+def visible(text: str) -> str:
+    """Text that shows what it is: without letters that move others, steer a screen or hide.
+
+    These are control characters (but not line ends and tabs), and marks that turn the direction
+    of writing or have no width; each becomes \ufffd. Scripts from right to left stay as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join("\ufffd" if _hides(letter) else letter for letter in text)
+
+
+def _hides(letter: str) -> bool:
+    kind = unicodedata.category(letter)
+    if kind == "Cf":
+        return letter not in JOINERS
+    return kind in ("Cc", "Cs", "Zl", "Zp") and letter not in "\n\t"
 
 
 def as_user_error(error: Exception) -> FedkinError | None:
@@ -61,3 +86,17 @@ def as_user_error(error: Exception) -> FedkinError | None:
     if isinstance(error, OverflowError) or "without overflow" in str(error):
         return FedkinError("a number given is too large for the precision in use")
     return None
+
+
+def checked_size(path: Path, most: int) -> int:
+    """A file's size in bytes, once it is known to be a file, and of at most this size.
+
+    Reading a pipe could wait for ever. A FileNotFoundError if there is none.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        kind = "folder" if stat.S_ISDIR(found.st_mode) else "pipe or device"
+        raise FedkinError(f"{path} is a {kind}, not a file")
+    if found.st_size > most:
+        raise FedkinError(f"{path} has {found.st_size} bytes, more than the {most} it may have")
+    return found.st_size

@@ -9,7 +9,9 @@ from typing import Any
 
 import tomli_w
 
-from fedkin.errors import FedkinError
+from fedkin.errors import FedkinError, checked_size
+
+LONGEST = 2**22  # bytes of a config; they are a few thousand
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -20,6 +22,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's values; a FedkinError if it cannot be read."""
     try:
+        checked_size(path, LONGEST)
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedkinError(f"there is no file {path}") from None

@@ -114,7 +114,7 @@ def test_every_key_meets_every_kind_of_junk(section: str) -> None:
 
 
 @given(mutated())
-@settings(PATIENCE, max_examples=2000)
+@settings(PATIENCE, max_examples=400)
 def test_mutated_configs_are_taken_or_refused_with_a_sentence(config: dict[str, Any]) -> None:
     lets_in(config, train=False)
 
@@ -126,7 +126,7 @@ def test_what_is_taken_trains_or_is_refused_with_a_sentence(config: dict[str, An
 
 
 @given(st.lists(st.text(max_size=10) | st.sampled_from(["--lr", "--no-baseline", "--data=", "3"])))
-@settings(PATIENCE, max_examples=1000)
+@settings(PATIENCE, max_examples=300)
 def test_words_of_the_command_line_are_read_or_refused(words: list[str]) -> None:
     with suppress(FedkinError):
         parse("fedavg", words)

@@ -13,8 +13,9 @@ from fedkin.models import build
 from fedkin.papers import measures
 from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import make_config
-from fedkin.runs.evaluation import score_model, score_pooled
+from fedkin.runs.evaluation import score_model
 from fedkin.runs.groups import Records
+from fedkin.runs.pooled import score_pooled
 from tests.helpers import blobs, federation
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedkin.methods import PermPrinted
 from fedkin.methods.registry import all_methods
 from fedkin.models import build
 from fedkin.papers.feddeper import PRINTED
@@ -107,8 +108,9 @@ def test_the_line_called_perm_is_as_printed_and_its_rivals_adapt_alike():
     assert {panel.run["model"]["name"] for panel in figure.panels} == {"logistic", "linear-no-bias"}
     for panel in figure.panels:
         lines = {line.label: line.options for line in panel.lines}
-        assert lines["PERM"]["step_limit"] >= 50  # N alpha is 50 at most: it never binds
-        assert lines["PERM"]["schedule"] == "cyclic"
+        assert {line.method for line in panel.lines if line.label == "PERM"} == {"perm-printed"}
+        printed = PermPrinted(**lines["PERM"])
+        assert (printed.schedule, printed.step_limit) == ("cyclic", "none")
         (without,) = (options for label, options in lines.items() if "equation 3" in label)
         changed = {key for key in without if without[key] != lines["PERM"].get(key)}
         assert changed == {"visit_lr"}
@@ -154,3 +156,39 @@ def test_figure_1_of_feddeper_is_a_support_vector_machine():
     (item,) = (i for i in PAPERS["feddeper"] if i.name == "figure 1")
     for panel in item.panels:
         assert panel.run["model"] == {"name": "linear", "loss": "hinge"}
+
+
+def test_figure_7_of_feddeper_has_common_samples_and_models_that_were_just_trained():
+    (item,) = (i for i in PAPERS["feddeper"] if i.name == "figure 7")
+    for panel in item.panels:
+        assert panel.run["data"]["common_test"] > 0
+        (fedavg,) = (line for line in panel.lines if line.method != "feddeper")
+        # personal models are x after as many local steps as a round has
+        assert fedavg.method == "fedavg-local"
+        assert fedavg.options["tune_steps"] == fedavg.options["local_steps"] == 10
+    # the curves intersect: personal models ahead at first, the global model in the end
+    first, *_ = item.claims
+    pairs = {(part.first.measure, part.second.measure) for part in first.parts}
+    assert pairs == {("early_personal", "early_global"), ("global", "personal")}
+
+
+def test_pfedkms_mnist_is_the_training_images_in_the_printed_sizes():
+    (table,) = (item for item in PAPERS["pfedkm"] if item.name == "table 2")
+    found = [p.run["data"] for p in table.panels if p.run["data"]["name"] == "mnist"]
+    assert len(found) == 2
+    for data in found:
+        assert data["official_test"] == "leave-out"
+        assert data["size_range"] == (470, 4116)
+        assert (data["num_clients"], data["classes_per_client"]) == (40, 3)
+        assert data["test_fraction"] == 0.25
+
+
+def test_verdicts_near_chance_and_of_one_setting_of_four_say_so():
+    items = {item.name: item for item in PAPERS["submodel"]}
+    for claim in items["table 4"].claims:  # nothing is said unless a line is above guessing
+        (learnt,) = claim.learnt
+        assert (learnt.first.measure, learnt.second.measure) == ("test_accuracy", "chance")
+        assert learnt.first.line == learnt.second.line == claim.parts[0].first.line
+        assert learnt.low >= 5
+    assert len(items["table 5-8"].panels) == 1
+    assert all("one of the four settings" in claim.text for claim in items["table 5-8"].claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,20 @@ import pytest
 
 import fedkin
 from fedkin.errors import FedkinError
+from fedkin.reports.advice_words import answer
 from fedkin.reports.advice_write import Advised, write_advice
-from fedkin.runs.advice import Effort, give_advice
+from fedkin.runs.advice import give_advice, splits_of
+from fedkin.runs.advice_answer import Effort
+from fedkin.runs.advice_scores import Gain
 from fedkin.runs.config import read_config
 from fedkin.runs.sites.plan import read_serve_config
 
-NAMES = ("<script>alert(1)</script>", "$x_{1", "clinic " + "long " * 30, "d")
+NAMES = (
+    "<script>alert(1)</script>", "$x_{1", "clinic " + "long " * 2000, "\u202e'd\"\u2066",
+)  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write_table(folder: Path) -> Path:
     """Four sites with odd names; one is another's twin."""
     rng, rows = np.random.default_rng(0), []
     for place, name in enumerate(NAMES):
@@ -30,20 +35,30 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame["colour"] = rng.choice(["red", "blue"], 24)
         frame["site"], frame["ill"] = name, np.where(y, "yes", "no")
         rows.append(frame)
-    path = tmp_path_factory.mktemp("advice") / "table.csv"
-    pd.concat(rows).to_csv(path, index=False)
+    pd.concat(rows).to_csv(path := folder / "table.csv", index=False)
     return path
+
+
+def quick_advice(table: Path) -> Advised:
+    config = fedkin.DataConfig(name=str(table), client_column="site", target_column="ill")
+    return Advised(give_advice(config, Effort(3, 4, 2)))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table(tmp_path_factory.mktemp("advice"))
 
 
 @pytest.fixture(scope="module")
 def advised(table: Path) -> Advised:
-    config = fedkin.DataConfig(name=str(table), client_column="site", target_column="ill")
-    return Advised(give_advice(config, Effort(3, 4, 2)))
+    return quick_advice(table)
 
 
 def test_the_page_has_the_answer_first_and_escapes_names(advised: Advised, tmp_path: Path) -> None:
     page = advised.save(tmp_path / "out").read_text(encoding="utf-8")
     assert "<script>" not in page
+    assert not set("\u202e\u2066") & set(page)
+    assert len(page) < 10**6
     assert "long " * 20 not in page.replace("\n", " ")[: page.index("Do it")]
     assert page.index("collaborat") < page.index("Site by site") < page.index("In pictures")
     assert "http://" not in page.replace("http://www.w3.org", "")
@@ -74,6 +89,14 @@ def test_run_and_serve_take_the_config_as_it_is(advised: Advised, tmp_path: Path
     assert agreement.class_names == ("no", "yes")
 
 
+def test_sites_judged_by_the_mean_of_all_are_said_to_be(advised: Advised) -> None:
+    own = [Gain(mean, mean - 1, mean + 1) for mean in (0.3, -0.1, 0.2)] * 4
+    sites = [replace(advised.advice.sites[0], gain=Gain(0.1, 0.05, 0.15), own_gain=g) for g in own]
+    said = " ".join(answer(replace(advised.advice, sites=tuple(sites))))
+    assert "no proof for any single one. By their own rows 8 are better and 4 worse" in said
+    assert "does not differ beyond noise" not in " ".join(advised.words["Should you collaborate?"])
+
+
 def test_it_shows_itself(advised: Advised) -> None:
     assert "Should you collaborate?" in repr(advised)
     assert "<script>" not in advised._repr_html_()
@@ -86,3 +109,25 @@ def test_what_is_wrong_is_said_plainly(table: Path) -> None:
         fedkin.advise(table, client_column="sites", target_column="ill")
     with pytest.raises(FedkinError, match="cannot be read"):
         fedkin.advise("table.xlsx")
+
+
+def test_rows_are_divided_by_advise_alone(table: Path) -> None:
+    columns = {"client_column": "site", "target_column": "ill"}
+    with pytest.raises(FedkinError, match="test = folds:5 does not go with advise"):
+        fedkin.advise(table, test="folds:5", **columns)
+    with pytest.raises(FedkinError, match=r"unseen = 0.2 does not go with advise"):
+        fedkin.advise(table, unseen=0.2, **columns)
+
+
+def test_splits_by_time_begin_at_different_times(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(table)
+    frame["day"] = frame.groupby("site").cumcount()
+    frame["late"] = frame["day"]
+    frame.to_csv(path := tmp_path / "days.csv", index=False)
+    keys = {"client_column": "site", "target_column": "ill", "time_column": "day"}
+    config = fedkin.DataConfig(name=str(path), features=("late",), standardise=False, **keys)
+    splits = splits_of(config, Effort(3, 1, 1), fedkin.load(config, 0))
+    begins = [float(data.test.x.min()) for data in splits.data]
+    assert sorted(begins, reverse=True) == begins
+    assert len(set(begins)) == 3
+    assert all(data.train.x.max() < data.test.x.min() for data in splits.data)

@@ -7,12 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedkin.command.screen import console, plain_table, progress, say
 from fedkin.errors import FedkinError
-from fedkin.runs.folder import next_folder
-from fedkin.runs.options import parse
-from fedkin.runs.progress import Progress
-from fedkin.runs.provenance import RUNS
 
 # rows of the table on the screen; the page and the csv have all
 MOST_ROWS = 30
@@ -40,10 +35,16 @@ def advise(
       fedkin advise patients.csv --client-column hospital --target-column disease
       fedkin advise rotated-digits
     """
+    from fedkin.command.screen import console, plain_table, progress, say
+    from fedkin.data.notes import in_few_lines
     from fedkin.reports.advice_words import SECTIONS, site_row
     from fedkin.reports.advice_write import CONFIG, PAGE, write_advice
     from fedkin.reports.advising import source_of
     from fedkin.runs.advice import give_advice
+    from fedkin.runs.folder import next_folder
+    from fedkin.runs.options import parse
+    from fedkin.runs.progress import Progress
+    from fedkin.runs.provenance import RUNS
 
     values = parse("local", context.args)
     others = [key for key in values if key != "data"]
@@ -62,7 +63,7 @@ def advise(
             show(Progress(done, total))
 
         found = give_advice(source, on_progress=tell)
-    for note in found.notes:
+    for note in in_few_lines(found.notes):
         say(f"note: {note}")
     for title, sentences in SECTIONS.items():
         console.print(f"\n[bold]{title}[/]")

@@ -1,4 +1,7 @@
-"""The `fedkin` command: parses, calls the library, prints."""
+"""The `fedkin` command: parses, calls the library, prints.
+
+What a command needs is imported when it is used: importing torch takes seconds, and help none.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,11 @@ import typer
 from typer.core import TyperGroup
 
 from fedkin.command import advise as advise_command
-from fedkin.command import compare as compare_command
 from fedkin.command import newcomers as newcomers_cli
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
-from fedkin.command import runs as commands
-from fedkin.command.doctor import doctor
-from fedkin.command.screen import console, plain_table, say
 from fedkin.command.sites import add_commands
-from fedkin.command.template import template
-from fedkin.errors import FedkinWarning, as_user_error, unknown
-from fedkin.methods.registry import all_methods, get_method, of_packages
-from fedkin.runs.comparison import PLAN
-from fedkin.runs.options import parse
+from fedkin.errors import FedkinWarning, as_user_error, unknown, visible
 from fedkin.version import __version__
 
 # typer's own copy of the class, or click's
@@ -41,12 +36,16 @@ class Commands(TyperGroup):
             raise unknown("command", cmd_name, self.list_commands(ctx))
         return found
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands as plain text: importing what draws boxes takes longer than all."""
+        super(TyperGroup, self).format_help(ctx, formatter)
+
 
 app = typer.Typer(
     cls=Commands,
     help="One model per client, from data that never leave them.",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 ANY_KEY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -84,6 +83,8 @@ def run(
       fedkin run mymethod.py:MyMethod --model mymodels.py:Net --model.args '{"width": 32}'
       fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
     """
+    from fedkin.command import runs as commands
+
     commands.run(what, context.args, out, quiet, track or [])
 
 
@@ -100,8 +101,13 @@ def resume(
     track: Track = None,
 ) -> None:
     """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
+    from fedkin.command import runs as commands
+    from fedkin.runs.comparison import PLAN
+
     if (run / PLAN).exists():
-        compare_command.resume(run)
+        from fedkin.command.compare import resume as resume_comparison
+
+        resume_comparison(run)
     else:
         given = {"engine": engine, "ray_address": ray_address}
         given = {k: v for k, v in given.items() if v is not None}
@@ -125,12 +131,17 @@ def compare(
 
     Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
     """
-    compare_command.compare(words)
+    from fedkin.command.compare import compare as run_all
+
+    run_all(words)
 
 
 @app.command("methods")
 def list_methods() -> None:
     """List the methods by name, also those of other installed packages."""
+    from fedkin.command.screen import console, plain_table
+    from fedkin.methods.registry import all_methods, get_method, of_packages
+
     classes = all_methods() | {name: get_method(name) for name in of_packages()}
     rows = [[name, (cls.__doc__ or "-").strip().splitlines()[0]] for name, cls in classes.items()]
     console.print(plain_table(("name", "what it is"), rows))
@@ -155,6 +166,8 @@ def check_command(
 @app.command()
 def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
     """Print a commented config file for METHOD with every key and its default."""
+    from fedkin.command.template import template
+
     sys.stdout.write(template(method))
 
 
@@ -164,7 +177,9 @@ def list_runs(
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:
     """List run folders with their result."""
-    commands.list_runs(folder, csv)
+    from fedkin.command.runs import list_runs as show_runs
+
+    show_runs(folder, csv)
 
 
 @app.command(context_settings=ANY_KEY)
@@ -175,13 +190,16 @@ def partition(
     describe: Annotated[
         bool, typer.Option(help="print what each column was taken for, and sizes per client")
     ] = False,
-    seed: Annotated[int, typer.Option(help="seed of the split")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="seed of the split")] = 0,
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:
     """Show how a data set is partitioned into clients.
 
     Example: fedkin partition digits --alpha 0.1 --num-clients 20 --plot split.png
     """
+    from fedkin.command import runs as commands
+    from fedkin.runs.options import parse
+
     values = parse("local", ["--data", data, *context.args])
     commands.partition(values, plot, describe, seed, csv)
 
@@ -195,6 +213,8 @@ def examine(
     For each missing thing one sentence says what to do. The exit code is 0 unless something
     essential is broken.
     """
+    from fedkin.command.doctor import doctor
+
     doctor(data_dir)
 
 
@@ -207,7 +227,7 @@ papers_cli.add_commands(app)
 
 def version(wanted: bool) -> None:
     if wanted:
-        say(f"fedkin {__version__}")
+        typer.echo(f"fedkin {__version__}")
         raise typer.Exit
 
 
@@ -244,13 +264,15 @@ def main() -> None:
 def _show(message: Warning | str, category: type[Warning], *where: Any) -> None:
     """Our own warnings as a line for the user, others as Python shows them."""
     if issubclass(category, FedkinWarning):
+        from fedkin.command.screen import say
+
         say(f"note: {message}")
     else:
         _python_shows(message, category, *where)
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+    return " ".join(visible(text).split()).rstrip(".")
 
 
 def fail(sentence: str, code: int) -> None:

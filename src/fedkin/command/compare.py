@@ -20,10 +20,6 @@ from fedkin.command.watching import watched
 from fedkin.engines import need_ray
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods.registry import form_for, get_method
-from fedkin.reports.latex import latex_table
-from fedkin.reports.tables import numbers
-from fedkin.reports.tables import result_rows as statistics_rows
-from fedkin.reports.write import conclusions, findings
 from fedkin.runs import capacity
 from fedkin.runs.alone import common_alone, gains, task
 from fedkin.runs.capacity import mean_levels
@@ -48,6 +44,8 @@ from fedkin.runs.trackers import make_tracker
 from fedkin.runs.user_code import known_method
 from fedkin.runs.workers import execute_in_processes
 from fedkin.tensors import write_text
+
+MOST = {"seeds": 10_000, "jobs": 256}
 
 
 def compare(words: Sequence[str]) -> None:
@@ -122,6 +120,9 @@ def finish(
     if len({entry.seed for entry in entries}) > 1 and not errors:
         show_statistics(parent)
     if latex and rows:
+        from fedkin.reports.latex import latex_table
+        from fedkin.reports.write import findings
+
         write_text(parent / "table.tex", latex_table(findings([parent])))
         say(f"LaTeX: {parent / 'table.tex'}")
     console.print(f"run folder: {parent}")
@@ -136,6 +137,11 @@ def finish(
 
 def show_statistics(parent: Path) -> None:
     """Means with 95% intervals over seeds, and what may be concluded from them."""
+    # imported here: it also imports what draws, which takes longer than a small comparison
+    from fedkin.reports.tables import numbers
+    from fedkin.reports.tables import result_rows as statistics_rows
+    from fedkin.reports.write import conclusions, findings
+
     found = findings([parent])
     rows = statistics_rows(found.summaries, found.chosen, found.score)
     numbers(found.summaries).to_csv(parent / "statistics.csv", index=False)
@@ -203,9 +209,12 @@ def _flag(options: list[str], name: str) -> bool:
 def _count(given: Sequence[str], name: str) -> int:
     if not given:
         return 1
-    if not given[-1].isdigit() or int(given[-1]) < 1:
-        raise FedkinError(f"--{name} {given[-1]}: give the number of {name}, at least 1")
-    return int(given[-1])
+    text = given[-1]
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST[name]):
+        raise FedkinError(
+            f"--{name} {text[:60]}: give the number of {name}, at least 1 and at most {MOST[name]}"
+        )
+    return int(text)
 
 
 def _sweep(texts: Sequence[str]) -> dict[str, list[str]]:

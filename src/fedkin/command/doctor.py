@@ -27,6 +27,7 @@ USES = {
     "flower": "runs over sites that keep their data (fedkin serve, fedkin join)",
     "hf": "data sets of the Hugging Face hub",
     "onnx": "exporting models as ONNX",
+    "privacy": "differential privacy (--dp-epsilon)",
     "tensorboard": "curves in TensorBoard",
 }
 SMALL = {

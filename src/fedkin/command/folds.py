@@ -9,6 +9,7 @@ from pathlib import Path
 from fedkin.command.screen import say, show_results
 from fedkin.command.watching import watched
 from fedkin.data import checksum
+from fedkin.data.notes import in_few_lines
 from fedkin.errors import FedkinError
 from fedkin.runs.comparison import Folded, Watch, fold_tasks, perform
 from fedkin.runs.config import RunConfig
@@ -20,7 +21,7 @@ from fedkin.runs.provenance import complete
 def run(config: RunConfig, out: Path, quiet: bool, track: Sequence[str] = ()) -> None:
     """Train on every fold, as many as can be at once, and show the pooled result."""
     folded = _folded(config, out)
-    for note in folded.tasks[0].problem.data.notes:
+    for note in in_few_lines(folded.tasks[0].problem.data.notes):
         say(f"note: {note}")
     finish(folded, quiet, track)
 

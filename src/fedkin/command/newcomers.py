@@ -8,9 +8,6 @@ from typing import Annotated
 
 import typer
 
-from fedkin.command.runs import show_newcomers
-from fedkin.command.screen import say
-
 
 def add_commands(app: typer.Typer) -> None:
     app.command()(welcome)
@@ -37,6 +34,8 @@ def welcome(
 
     Example: fedkin welcome runs/perm-patients-001 --data new-site.csv --name clinic-d
     """
+    from fedkin.command.runs import show_newcomers
+    from fedkin.command.screen import say
     from fedkin.runs.welcoming import welcome as give
 
     found = give(run, data, name, steps, lr, test_fraction)

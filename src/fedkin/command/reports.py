@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkin.command.screen import console, plain_table, say
 from fedkin.errors import FedkinError
 from fedkin.runs.names import client_at, client_position
-from fedkin.tensors import write_text
 
 if TYPE_CHECKING:
     from fedkin.reports.export import Source
@@ -27,7 +25,7 @@ Place = Annotated[int | None, typer.Option(help="or the client's place among all
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register the commands; plotting and export libraries are imported only when used."""
+    """Register the commands; all they need is imported only when used."""
     app.command()(report)
     app.command()(export)
     app.command()(predict)
@@ -55,12 +53,14 @@ def report(
 
     Example: fedkin report runs/compare-001
     """
+    from fedkin.command.screen import console, plain_table, say
     from fedkin.reports import write_report
     from fedkin.reports.latex import latex_table
     from fedkin.reports.tables import result_rows
     from fedkin.reports.tensorboard import write_events
     from fedkin.reports.write import conclusions
     from fedkin.runs.groups import find_runs
+    from fedkin.tensors import write_text
 
     page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
@@ -96,6 +96,7 @@ def export(
 
     Example: fedkin export runs/perm-patients-001 --client clinic-a --to model.pt2
     """
+    from fedkin.command.screen import say
     from fedkin.reports.export import export as write
 
     stored, place = _model(run, client, client_number)
@@ -116,7 +117,9 @@ def predict(
 
     Example: fedkin predict runs/perm-patients-001 new.csv --client clinic-a
     """
+    from fedkin.command.screen import say
     from fedkin.reports.export import predict as look
+    from fedkin.tensors import write_text
 
     stored, place = _model(run, client, client_number)
     text = look(stored, place, data).to_csv(index_label="row")
@@ -130,12 +133,15 @@ def predict(
 def who(run: RunPath, client: Client = None, client_number: Place = None) -> None:
     """Show which clients a client learns from, and with which weights, largest first.
 
-    Only methods that learn these weights, such as perm, have them. For a run with rates the
-    table also shows each client's rate.
+    Only methods that learn these weights, such as perm, have them. For perm a sentence tells how
+    widely the client shares and how sure it is that this is better than training alone. For a
+    run with rates the table also shows each client's rate.
 
     Example: fedkin who runs/perm-rotated-digits-001 --client 7
     """
-    from fedkin.runs.who import read_mixing, read_rates, who_helps
+    from fedkin.command.screen import console, plain_table, say
+    from fedkin.runs.privacy_file import read_privacy
+    from fedkin.runs.who import read_mixing, read_rates, read_sharing, sharing_words, who_helps
 
     alpha, names = read_mixing(run)
     place = chosen(names, client, client_number)
@@ -146,6 +152,12 @@ def who(run: RunPath, client: Client = None, client_number: Place = None) -> Non
         for row in table.itertuples()
     ]
     console.print(plain_table(titles, rows, numbers_from=1))
+    sharing = read_sharing(run)
+    if names[place] in sharing:
+        say(sharing_words(*sharing[names[place]]))
+    if read_privacy(run) is not None:
+        say("note: these weights are outside the run's privacy guarantee unless they were learnt "
+            "from noisy answers (see privacy.json), and the clients' names always are")  # fmt: skip
 
 
 def _model(path: Path, client: str | None, number: int | None) -> tuple[Source, int]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedkin.command.screen import console, plain_table, say
 from fedkin.errors import FedkinError, unknown
+from fedkin.runs.limits import MOST_ROUNDS
 
 if TYPE_CHECKING:
     from fedkin.papers.item import Item
@@ -42,9 +42,12 @@ def reproduce(
     panel: Annotated[
         list[str] | None, typer.Option(help="only this panel (may be repeated): see --list")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="instead of the recipe's")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="instead of the recipe's")
+    ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="instead of the recipe's, for a trial")
+        int | None,
+        typer.Option(min=1, max=MOST_ROUNDS, help="instead of the recipe's, for a trial"),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="folder with data sets, searched before FEDKIN_DATA")
@@ -55,7 +58,7 @@ def reproduce(
     ] = False,
     device: Annotated[str | None, typer.Option(help="where to compute, such as cuda")] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="processes at a time, each with runs of one method")
+        int, typer.Option(min=1, max=256, help="processes at a time, each with runs of one method")
     ] = 1,
     out: Out = Path("runs/papers"),
     write: Annotated[
@@ -76,6 +79,7 @@ def reproduce(
       fedkin reproduce submodel --table 2 --scale paper --device cuda
       fedkin reproduce --all --write docs/reproduction
     """
+    from fedkin.command.screen import say
     from fedkin.papers.index import PAPERS
 
     if paper is not None and paper not in PAPERS:
@@ -123,6 +127,7 @@ def _one(
     paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int
 ) -> FedkinError | None:
     """Run an item and show the results; returns the errors."""
+    from fedkin.command.screen import say
     from fedkin.command.watching import watched
     from fedkin.papers.execution import StoppedError, plan, run
     from fedkin.papers.outcome import outcome
@@ -147,6 +152,7 @@ def _one(
 
 
 def _show_list(papers: Sequence[str]) -> None:
+    from fedkin.command.screen import console, plain_table
     from fedkin.papers.index import PAPERS
 
     rows = []

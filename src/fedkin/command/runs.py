@@ -28,6 +28,7 @@ from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
 from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
 from fedkin.data.describe import describe_columns, target_words
+from fedkin.data.notes import COLUMN, in_few_lines
 from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
@@ -36,12 +37,13 @@ from fedkin.runs import capacity, newcomers
 from fedkin.runs.comparison import in_folds
 from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.early import went_back
-from fedkin.runs.folder import RunFolder, next_folder, read_strategy, read_table
-from fedkin.runs.groups import Records
+from fedkin.runs.folder import RunFolder, next_folder, read_strategy
+from fedkin.runs.groups import Records, read_stored_config
 from fedkin.runs.listing import find_runs, result_rows
 from fedkin.runs.measures import LOSS, Measure
 from fedkin.runs.options import merge, parse
-from fedkin.runs.plugins import short_name
+from fedkin.runs.plugins import refuse_brought, short_name
+from fedkin.runs.privacy_file import guarantee_in_words, read_privacy
 from fedkin.runs.provenance import BY_PYTHON, BY_SERVE, RESUME_SERVED, RUNS, complete, versions
 from fedkin.runs.settings import Settings
 from fedkin.runs.trackers import make_tracker
@@ -120,7 +122,7 @@ def begin(
 ) -> Trainer:
     """A trainer with a new run folder, which is removed again if it cannot start."""
     problem, method = config.make_problem(data), config.make_method()
-    for note in data.notes:
+    for note in in_few_lines(data.notes):
         say(f"note: {note}")
     folder = RunFolder.create(out, complete(config, data, digest))
     try:
@@ -129,10 +131,7 @@ def begin(
             folder.log(note)
         if planned:
             folder.keep_strategy(planned)
-        trainer = _trainer(problem, method, config.settings(), folder, shards)
-        for sentence in trainer.remarks:
-            say(f"note: {sentence}")
-        return trainer
+        return _trainer(problem, method, config.settings(), folder, shards)
     except BaseException:
         folder.discard()
         raise
@@ -146,7 +145,7 @@ def resume(
 ) -> None:
     """Continue a run from its last valid checkpoint, in another engine if that is asked for."""
     folder = RunFolder.open(path)
-    made_with = read_toml(path / "config.toml").get("made_with", {})
+    made_with = read_stored_config(path).made_with
     if made_with.get("by") == BY_PYTHON:
         raise FedkinError(
             f"{path} was started from Python: continue it there with "
@@ -157,6 +156,7 @@ def resume(
             f"{path} is a run over sites: continue with `{RESUME_SERVED} {path}` and the "
             "other options it was started with"
         )
+    refuse_brought(read_toml(path / "config.toml"), path)
     config = read_config(path / "config.toml")
     if elsewhere:
         config = make_config(merge(config.model_dump(), dict(elsewhere)))
@@ -210,15 +210,19 @@ def finish(
     quiet: bool,
     resume: str = "fedkin resume",
     track: Sequence[str] = (),
+    lines: bool = False,
 ) -> None:
-    """Run the remaining rounds, then show the result or how to continue."""
+    """Run the remaining rounds, then show the result or how to continue.
+
+    `lines`: where there is no terminal, progress is told in plain lines.
+    """
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
     go_on = f"continue with: {resume} {shlex.quote(str(folder))}"
     try:
         with (
             stop_politely(trainer) as stopped,
-            progress(trainer.method.name, trainer.round, total, quiet) as show,
+            progress(trainer.method.name, trainer.round, total, quiet, lines) as show,
         ):
             trainer.run(show, [make_tracker(name, folder) for name in track])
             if not trainer.done:
@@ -247,11 +251,16 @@ def finish(
     if went_back(folder):
         say(f"the models are those of round {trainer.round}, the best by validation data")
     if (folder / capacity.TABLE).is_file():
-        show_capacities(read_table(folder / capacity.TABLE))
+        show_capacities(capacity.read_levels(folder))
     if never := capacity.words_on_untrained(folder):
         say(f"note: {never}")
     if (folder / newcomers.TABLE).is_file():
-        show_newcomers(read_table(folder / newcomers.TABLE))
+        show_newcomers(newcomers.read_newcomers(folder))
+    told = read_privacy(folder)
+    if told is not None:
+        say(f"privacy: {guarantee_in_words(told)}")
+        if trainer.round < total:
+            say(f"ended after round {trainer.round}: the privacy budget is spent")
     say(f"run folder: {folder}")
 
 
@@ -339,7 +348,7 @@ def partition(
         cells = [[str(cell) for cell in row] for row in columns.itertuples(index=False)]
         console.print(plain_table(list(columns), cells))
     for note in data.notes if details else ():
-        if columns is None or not note.startswith("column '"):
+        if columns is None or not COLUMN.fullmatch(note):
             say(f"note: {note}")
     if details:
         say(frame.to_string())

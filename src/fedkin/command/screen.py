@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,18 +21,22 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fedkin.errors import visible
 from fedkin.runs.measures import Measure
+from fedkin.runs.names import cut
 from fedkin.runs.progress import Progress as RoundDone
 
 if TYPE_CHECKING:
     import pandas as pd
 
 console = Console()
+LINE_EVERY = 10.0  # seconds between two lines of progress in a log
+LONGEST_CELL = 500  # letters; names can be longer
 
 
 def say(text: str) -> None:
     """Print a line as it is: never wrapped, so that commands in it can be copied."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class RateColumn(ProgressColumn):
@@ -45,9 +50,16 @@ class RateColumn(ProgressColumn):
 
 @contextmanager
 def progress(
-    title: str, start: int, total: int, quiet: bool
+    title: str, start: int, total: int, quiet: bool, lines: bool = False
 ) -> Iterator[Callable[[RoundDone], None]]:
-    """A progress bar with rounds per second, time left and the current personal accuracy."""
+    """A progress bar with rounds per second, time left and the current personal accuracy.
+
+    With `lines`, where there is no terminal, plain lines instead: at most one in ten seconds, and
+    the last.
+    """
+    if lines and not quiet and not console.is_terminal:
+        yield plain_progress(title)
+        return
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -67,6 +79,22 @@ def progress(
             bar.update(task, completed=done.round, total=done.rounds, accuracy=shown)
 
         yield advance
+
+
+def plain_progress(title: str) -> Callable[[RoundDone], None]:
+    """A line for a round, for logs."""
+    said = 0.0
+
+    def advance(done: RoundDone) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now > said + LINE_EVERY or done.round == done.rounds:
+            said = now
+            score = "" if done.score is None else f", personal {done.measure.title} "
+            score += "" if done.score is None else measured(done.score, done.measure)
+            say(f"{title}: round {done.round} of {done.rounds}{score}")
+
+    return advance
 
 
 def measured(value: Any, measure: Measure) -> str:
@@ -91,9 +119,13 @@ def plain_table(
     table = Table()
     for place, title in enumerate(titles):
         number = numbers_from is not None and place >= numbers_from
-        table.add_column(title, justify="right" if number else "left", overflow="fold")
+        table.add_column(
+            Text(cut(visible(title), LONGEST_CELL)),
+            justify="right" if number else "left",
+            overflow="fold",
+        )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cut(visible(cell), LONGEST_CELL)) for cell in row))
     return table
 
 

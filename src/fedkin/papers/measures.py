@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedkin.core.problem import Problem
 from fedkin.runs.config import read_config
-from fedkin.runs.evaluation import Pooled, score_pooled
 from fedkin.runs.groups import Records
 from fedkin.runs.inputs import LABELS
+from fedkin.runs.pooled import Pooled, score_pooled
 from fedkin.tensors import read_tensors
 
 # of the last rounds this share counts as "the end", where one round alone would be noisy

@@ -24,8 +24,6 @@ EVEN = TWO_STAGE = "PERM, lambda = 1000"
 SCALE_FREE = "PERM, scale-free lambda"
 RIVALS = (LOCALIZED, META, PFEDME)
 WARM_UP = 10
-# no visit's steps are shortened: larger than any N alpha there can be
-NO_LIMIT = 1e9
 
 CHOSEN = (
     "Open in print: batches of 20, lr .1 for all methods, pFedMe with lam 15, lr .05 and 5 inner "
@@ -66,15 +64,14 @@ def _lines(
 ) -> tuple[Line, ...]:  # fmt: skip
     """The methods, with so many local steps, on so many clients."""
     work = {"lr": lr, "local_steps": steps}
-    perm = work | {"warm_up": WARM_UP, "schedule": "cyclic"}
-    perm |= {"step_limit": NO_LIMIT, "lam_rel": lam_rel}
+    perm = work | {"warm_up": WARM_UP, "lam_rel": lam_rel}
     solver = {"lr": lr / 2, "local_steps": steps, "lam": 15.0, "inner_lr": lr / 2, "inner_steps": 5}
     lines: dict[str, tuple[str, dict[str, Any]]] = {
-        PERM: ("perm", perm),
-        LIMITED: ("perm", perm | {"step_limit": limit}),
-        PACKED: ("perm", perm | {"schedule": "packed", "step_limit": limit}),
-        WITHOUT_N: ("perm", perm | {"visit_lr": lr / clients}),
-        EVEN: ("perm", perm | {"lam": 1000.0}),
+        PERM: ("perm-printed", perm),
+        LIMITED: ("perm-printed", perm | {"step_limit": limit}),
+        PACKED: ("perm-printed", perm | {"schedule": "packed", "step_limit": limit}),
+        WITHOUT_N: ("perm-printed", perm | {"visit_lr": lr / clients}),
+        EVEN: ("perm-printed", perm | {"lam": 1000.0}),
         LOCALIZED: ("fedavg-local", work | {"tune_steps": steps}),
         META: ("perfedavg", work | {"inner_lr": lr, "tune_steps": steps}),
         PFEDME: ("pfedme", solver),
@@ -174,7 +171,7 @@ def _timed(name: str, title: str, data: dict[str, Any], model: str, **more: Any)
         Line("FedAvg", "fedavg", work),
         Line(META, "perfedavg", work | {"inner_lr": 0.05}),
         Line(PFEDME, "pfedme", work | {"inner_lr": 0.05, "inner_steps": 1}),
-        Line(PERM, "perm", work | {"warm_up": 5, "schedule": "cyclic"}),
+        Line(PERM, "perm-printed", work | {"warm_up": 5, "step_limit": 4.0}),
     )
     run = _run(data, model, 110) | {"eval_every": 1000, "checkpoint_every": 1000}
     return Panel(name, title, run, lines, alone=True, **more)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import PowerNorm
 
+from fedkin.errors import visible
 from fedkin.reports.advice_words import WAYS, difference, unit, value
 from fedkin.reports.drawing import (
     BAD,
@@ -20,11 +21,12 @@ from fedkin.reports.drawing import (
     wrapped,
 )
 from fedkin.reports.words import listed
-from fedkin.runs.advice import Advice
+from fedkin.runs.advice_answer import Advice
 from fedkin.runs.names import cut
 
 # sites drawn by name; the table and the csv have all
 MOST_DRAWN = 40
+MOST_NAMED_TWICE = 20  # beyond this names along the lower edge would run into each other
 COLOURS = {"gains": GOOD, "loses": BAD, "same": MUTED, "unknown": MUTED}
 
 
@@ -35,8 +37,8 @@ def drawings(advice: Advice) -> list[Drawing]:
 
 
 def label(name: str) -> str:
-    """A name as matplotlib prints it: text between dollars would be mathematics."""
-    return cut(name, 26).replace("$", r"\$")
+    """A name that fits beside a figure."""
+    return cut(visible(name), 26)
 
 
 def gains_by_site(advice: Advice) -> Drawing:
@@ -56,8 +58,10 @@ def gains_by_site(advice: Advice) -> Drawing:
             axes.plot(ends, [i, i], color=colour, linewidth=2)
         axes.plot(factor * site.gain.mean, i, "o", color=colour, markersize=6)
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_yticks(range(len(shown)), [label(site.name) for site in shown], fontsize=9)
-    axes.set_xlabel(f"gain over alone, {unit(advice.measure)}")
+    axes.set_yticks(
+        range(len(shown)), [label(site.name) for site in shown], fontsize=9, parse_math=False
+    )
+    axes.set_xlabel(f"gain over alone: {unit(advice.measure)}")
     axes.grid(axis="x")
     many = f" The {half} at each end of {len(known)} are shown." if len(known) > len(shown) else ""
     words = (
@@ -93,7 +97,7 @@ def ways_compared(advice: Advice) -> Drawing:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set(ylim=(len(advice.ways) - 0.6, -0.75))
-    axes.set_xlabel(f"mean gain over alone, {unit(advice.measure)}")
+    axes.set_xlabel(f"mean gain over alone: {unit(advice.measure)}")
     axes.grid(axis="x")
     parts = [
         f"{WAYS[way.method]} {value(way.value, advice.measure)}"
@@ -129,9 +133,12 @@ def who_helps_whom(advice: Advice) -> Drawing | None:
     figure, axes = canvas(min(2.2 + 0.22 * len(order), 8.0))
     norm = PowerNorm(0.5, 0, max(float(weights.max()), 1e-12))
     image = axes.imshow(weights, cmap=FADING, norm=norm, interpolation="none", aspect="auto")
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.set_xticks(range(len(names)), names, fontsize=8, rotation=90)
-    axes.set_xlabel("learns from")
+    axes.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
+    if len(names) <= MOST_NAMED_TWICE:
+        axes.set_xticks(range(len(names)), names, fontsize=8, rotation=90, parse_math=False)
+    else:
+        axes.set_xticks([])
+    axes.set_xlabel("learns from" + ("" if len(names) <= MOST_NAMED_TWICE else " (same order)"))
     with matplotlib.rc_context(STYLE):
         bar = axes.figure.colorbar(image, ax=axes, label="weight", shrink=0.9, pad=0.02)
         bar.outline.set_visible(False)

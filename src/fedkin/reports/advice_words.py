@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from fedkin.reports.words import NOTHING, listed
-from fedkin.runs.advice import Advice, Site
+from fedkin.runs.advice_answer import Advice, Site
 from fedkin.runs.advice_scores import FEWEST_TO_BORROW, Gain
 from fedkin.runs.measures import Measure
 from fedkin.runs.names import cut
@@ -15,6 +15,7 @@ WAYS = {
     "local": "alone",
     "fedavg": "one model for all",
     "fedavg-local": "one model, then steps at home",
+    "fedper": "shared layers below a personal last layer (FedPer)",
     "ditto": "a personal model pulled to a common one (Ditto)",
     "ifca": "one model for each group (IFCA)",
     "pfedkm": "personal models around group models (pFedKM)",
@@ -62,9 +63,9 @@ def interval(gain: Gain | None, metric: Measure) -> str:
 
 
 def unit(measure: Measure) -> str:
-    """What gains are in: `points of accuracy`, `of AUC`, `of lower RMSE`."""
-    what = measure.title if measure.higher else f"lower {measure.title}"
-    return f"points of {what}" if measure.share else f"of {what}"
+    """What gains are in: `points of accuracy`, `R2`, `reduction in RMSE`."""
+    points = "points of " if measure.share else ""
+    return points + (measure.title if measure.higher else f"reduction in {measure.title}")
 
 
 def named(names: Sequence[str]) -> str:
@@ -79,20 +80,25 @@ def answer(advice: Advice) -> list[str]:
     metric, n = advice.measure, len(advice.sites)
     found = [ANSWERS[advice.decision]]
     if advice.gain is not None:
-        mean, high = advice.gain.mean, advice.gain
-        shown = difference(mean, metric)
-        span = ""
-        if high.low is not None:
-            low, top = difference(high.low, metric), difference(high.high, metric)
-            span = f" (95 % interval {low} to {top})"
-        found.append(
-            f"Together, a site's gain over alone is {shown} {unit(metric)} on average{span}."
-        )
+        found.append(f"Together, a site's {metric.title} {_moves(advice.gain, metric)}.")
     counts = {key: advice.count(key) for key in SITE_ADVICE}
     told = f"Of {n} sites, {counts['gains']} gain, {counts['same']} stay the same within noise and "
     told += f"{counts['loses']} lose"
     told += f"; {counts['unknown']} have too few rows to say." if counts["unknown"] else "."
     found.append(told)
+    if _alike(advice):
+        own = [site.own_gain.mean for site in advice.sites if site.own_gain is not None]
+        up, down = sum(gain > 0 for gain in own), sum(gain < 0 for gain in own)
+        found.append(
+            "What sites gain does not differ beyond noise, so each is judged by the mean of all: "
+            f"that is no proof for any single one. By their own rows {up} are better and {down} "
+            "worse together."
+        )
+    if advice.decision != "alone" and counts["gains"] < n / 2:
+        found.append(
+            "Few sites have rows enough to show a gain one by one; that of all together is beyond "
+            "noise."
+        )
     better = advice.measure.sign
     own = [site.alone if advice.decision == "alone" else site.together for site in advice.sites]
     known = [v for v in own if isfinite(v)]
@@ -103,18 +109,48 @@ def answer(advice: Advice) -> list[str]:
             f"{value(advice.mean_trivial, metric)}, the models {value(mean, metric)}: little can "
             "be learnt from these columns."
         )
+    elif hopeless := [site.name for site in advice.sites if _beaten(site, advice)]:
+        found.append(
+            f"At {named(hopeless)} the answer that needs no model seems at least as good as the "
+            "models, alone and together (column: no model)."
+        )
     losers = [site.name for site in advice.sites if site.verdict == "loses"]
     winners = [site.name for site in advice.sites if site.verdict == "gains"]
     if losers and advice.decision != "alone":
         found.append(f"Not for {named(losers)}: better off alone.")
     if winners and advice.decision == "alone":
         found.append(f"Yet {named(winners)} did gain: for them it may be worth a closer look.")
-    if counts["gains"] + counts["loses"] and n >= 20:
+    if counts["gains"] + counts["loses"] and n >= 20 and not _alike(advice):
         chance = 0.025 * n
         found.append(
             f"By chance alone about {chance:.0f} of {n} sites would seem to gain, as many to lose."
         )
     return found
+
+
+def _alike(advice: Advice) -> bool:
+    """Whether sites' gains were drawn to their mean altogether."""
+    means = [site.gain.mean for site in advice.sites if site.gain is not None]
+    return len(means) >= FEWEST_TO_BORROW and max(means) - min(means) < 1e-9
+
+
+def _moves(gain: Gain, measure: Measure) -> str:
+    """`improves by 1.2 points on average over alone (95 % interval +0.3 to +2.1)`."""
+    shown = difference(gain.mean, measure)
+    points = " points" if measure.share else ""
+    verb = "improves" if gain.mean > 0 else "worsens"
+    moves = f"{verb} by {shown.lstrip('+-')}{points}" if float(shown) else "stays the same"
+    if gain.low is None:
+        return f"{moves} on average over alone"
+    low, high = difference(gain.low, measure), difference(gain.high, measure)
+    return f"{moves} on average over alone (95 % interval {low} to {high}, + is better)"
+
+
+def _beaten(site: Site, advice: Advice) -> bool:
+    """Whether a site's models are no better than the answer that needs none."""
+    better = advice.measure.sign
+    models = [better * v for v in (site.alone, site.together) if isfinite(v)]
+    return bool(models) and isfinite(site.trivial) and max(models) <= better * site.trivial
 
 
 def partners(advice: Advice) -> list[str]:
@@ -131,15 +167,24 @@ def partners(advice: Advice) -> list[str]:
         )
         for number, members in enumerate(kin.groups, 1):
             found.append(f"Group {number}: {named([names[i] for i in members])}.")
+    elif advice.decision == "groups":
+        found.append(
+            "The method puts sites into groups while it trains, but splits do not agree on who "
+            f"belongs together (adjusted Rand index {kin.agreement:.2f}): they are not named here."
+        )
     else:
         found.append("No groups stand out: there are none that the splits agree on.")
     most = sorted(advice.sites, key=lambda site: -site.gives)[:3]
     if most and most[0].gives > 0:
-        shares = [f"{cut(site.name, 40)} ({site.gives:.0%})" for site in most if site.gives > 0]
+        own = float(kin.weights.diagonal().mean())
+        shares = [f"{cut(site.name, 40)} ({site.gives:.1%})" for site in most if site.gives > 0]
         found.append(
-            f"Asked for most by others (mean weight they give it): {listed(shares)}. Equal shares "
-            f"would be {1 / len(names):.0%}."
+            f"A site's model is made of its own rows by {own:.0%} on average, as PERM weighs them, "
+            f"and of each other site's by {(1 - own) / (len(names) - 1):.1%}; others learn most "
+            f"from {listed(shares)}."
         )
+    if advice.decision == "alone":
+        found.append("As no gain was seen, this tells who is alike rather than whom to join.")
     return found
 
 
@@ -148,8 +193,9 @@ def means(advice: Advice) -> list[str]:
     options = ", ".join(f"{key} {number:g}" if isinstance(number, float) else f"{key} {number}"
                         for key, number in advice.options.items())  # fmt: skip
     chosen = next((way.chosen for way in advice.ways if way.method == advice.method), 0)
+    way = WAYS[advice.method]
     found = [
-        f"{WAYS[advice.method].capitalize()}: method {advice.method} ({options}), model "
+        f"{way[0].upper()}{way[1:]}: method {advice.method} ({options}), model "
         f"{advice.model}, {advice.rounds} rounds."
     ]
     if advice.decision != "alone":
@@ -160,25 +206,44 @@ def means(advice: Advice) -> list[str]:
     return found
 
 
+def size(megabytes: float) -> str:
+    return f"{megabytes:.3g} MB" if megabytes >= 1 else f"{1000 * megabytes:.3g} kB"
+
+
 def costs(advice: Advice) -> list[str]:
     """What would it cost?"""
     if advice.decision == "alone":
         found = [
             "Alone nothing is sent. Together it would be "
-            f"{advice.megabytes:.3g} MB for each site, both ways."
+            f"{size(advice.megabytes)} for each site, both ways."
         ]
     else:
         found = [
-            f"{advice.megabytes:.3g} MB for each site, both ways, in {advice.rounds} rounds "
+            f"{size(advice.megabytes)} for each site, both ways, in {advice.rounds} rounds "
             "(compressed or encrypted messages differ a little)."
         ]
-    for name, gain in sorted(advice.contributions.items(), key=lambda item: -item[1].mean):
-        words = interval(gain, advice.measure)
+    return found + contributions(advice)
+
+
+def contributions(advice: Advice) -> list[str]:
+    """What the others would lose without the sites that they learn from most."""
+    given = sorted(advice.contributions.items(), key=lambda item: -item[1].mean)
+    sure = [(name, gain) for name, gain in given if gain.verdict in ("gains", "loses")]
+    found = []
+    for name, gain in sure:
+        how = "worse" if gain.verdict == "gains" else "better"
         found.append(
-            f"Without {cut(name, 40)} the others would lose {words} {unit(advice.measure)}."
+            f"Without {cut(name, 40)} the others would be {how} off: its part is worth "
+            f"{interval(gain, advice.measure)} {unit(advice.measure)} to them."
         )
-    if advice.contributions:
-        found.append("Measured by training without each of the sites that others learn from most.")
+    rest = [name for name, gain in given if gain.verdict not in ("gains", "loses")]
+    if rest:
+        found.append(
+            f"Training without {named(rest)}{', one at a time,' if len(rest) > 1 else ''} changed "
+            "nothing for the others that can be told from noise."
+        )
+    if given:
+        found.append("Tried were the sites that others learn from most.")
     return found
 
 
@@ -192,6 +257,11 @@ def certainty(advice: Advice) -> list[str]:
         "Intervals are 95 % corrected resampled t intervals: they allow for the rows that splits "
         "have in common.",
     ]
+    if advice.data is not None and advice.data.time_column:
+        found.append(
+            "Rows are divided by time: splits differ in when the test rows begin and share the "
+            "latest rows, so intervals may be too narrow."
+        )
     if len(advice.sites) >= FEWEST_TO_BORROW:
         found.append(
             "A site's gain borrows strength from the others (a random-effects model): with few "
@@ -200,14 +270,25 @@ def certainty(advice: Advice) -> list[str]:
     if advice.diverged:
         found.append(f"{advice.diverged} trials diverged and were left out.")
     open_ = [site for site in advice.sites if site.verdict in ("same", "unknown")]
-    wide = sorted(open_, key=lambda site: site.rows)[:3]
+    wide = sorted(open_, key=_width, reverse=True)[:3]
     if wide:
         rows = [f"{cut(site.name, 40)} ({site.rows} rows)" for site in wide]
-        found.append(f"More rows would tell most at {listed(rows)}.")
+        found.append(f"More rows would tell most at {listed(rows)}: least is known there.")
     votes = sum(way.chosen > 0 for way in advice.ways)
     if votes > 1:
-        found.append(f"Splits chose {votes} different ways: these are about equally good here.")
+        found.append(
+            f"Splits preferred {votes} different ways to collaborate: these are about equally "
+            "good here."
+        )
     return found
+
+
+def _width(site: Site) -> tuple[float, int]:
+    """How little is known of a site's gain; of equal ones, how few rows it has."""
+    gain = site.gain
+    if gain is None or gain.low is None or gain.high is None:
+        return float("inf"), -site.rows
+    return gain.high - gain.low, -site.rows
 
 
 SECTIONS = {
@@ -225,6 +306,7 @@ def site_row(site: Site, metric: Measure) -> dict[str, str]:
     row = {
         "site": cut(site.name, 40),
         "rows": f"{site.rows:,}",
+        "no model": value(site.trivial, metric),
         "alone": value(site.alone, metric),
         "together": value(site.together, metric),
         "gain (95 % interval)": interval(site.gain, metric),

@@ -17,7 +17,7 @@ from fedkin.reports import page as html
 from fedkin.reports.advice_figures import drawings
 from fedkin.reports.advice_words import SECTIONS, site_row
 from fedkin.reports.tables import as_html
-from fedkin.runs.advice import Advice
+from fedkin.runs.advice_answer import Advice
 from fedkin.runs.advice_scores import Gain
 from fedkin.runs.config import make_config
 from fedkin.runs.names import cut
@@ -25,7 +25,7 @@ from fedkin.runs.provenance import versions
 from fedkin.tensors import write_text
 from fedkin.toml import to_toml
 
-MOST_NOTES, MOST_OPEN = 100, 25
+MOST_NOTES, MOST_OPEN, MOST_ROWS = 100, 25, 1000
 PAGE, NUMBERS, SITES, CONFIG = "advice.html", "advice.json", "sites.csv", "config.toml"
 
 
@@ -216,7 +216,8 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
     rows = [{key: row.get(key, "—") for key in keys} for row in rows]
     caption = (
         f"Every site on its own test rows, means over {advice.effort.splits} splits. Alone and "
-        f"together: {advice.measure.title}."
+        f"together: {advice.measure.title}; no model: the same for the answer that needs none (the "
+        "commonest class or the mean of the training rows)."
     )
     sections = [
         html.box("verdict", first[1](advice)),
@@ -256,8 +257,11 @@ def document(advice: Advice, drawn: list[Any], folder: Path) -> str:
 
 def _site_tables(rows: list[dict[str, str]], caption: str) -> list[str]:
     """A table with a row per site; where there are many the rest opens when asked for."""
-    first, rest = rows[:MOST_OPEN], rows[MOST_OPEN:]
+    first, rest = rows[:MOST_OPEN], rows[MOST_OPEN:MOST_ROWS]
     found = [html.card(as_html(first, caption))]
+    if len(rows) > MOST_ROWS:
+        left = len(rows) - MOST_ROWS
+        caption = f"{caption} The last {left} sites are in {SITES} alone."
     if rest:
         found.append(html.card(html.folded(f"{len(rest)} more sites", as_html(rest, caption))))
     return found

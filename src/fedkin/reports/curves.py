@@ -27,23 +27,28 @@ from fedkin.reports.words import amount, listed, points, seeds, shown
 from fedkin.runs.alone import Alone, common_alone, gains, task
 from fedkin.runs.groups import Group
 from fedkin.runs.measures import ACCURACY
+from fedkin.runs.names import cut
 
 COSTS = {"round": "rounds", "megabytes": "MB sent", "seconds": "seconds"}
 UNITS = {"megabytes": "MB", "seconds": "s"}
 # more dots in a row than this hide each other, and make the page large
-MOST_DOTS = 300
+MOST_DOTS, MOST_STEPS = 300, 600
 
 
 def course(group: Group, score: Score, kind: str = "personal") -> pd.DataFrame:
     """The mean over seeds after every evaluated round, its interval, and the mean cost."""
     column = f"{kind}_{score}"
     rows = pd.concat(
-        [evaluations(run, score)[[*COSTS, column]].assign(seed=run.seed) for run in group.runs]
+        [
+            evaluations(run, score).reindex(columns=[*COSTS, column]).assign(seed=run.seed)
+            for run in group.runs
+        ]
     ).dropna(subset=column)
     found = []
     for number, part in rows.groupby("round"):
         mean = estimate(part[column].tolist())
-        assert mean
+        if mean is None:  # all of them infinite
+            continue
         costs = {name: float(part[name].mean()) for name in COSTS if name != "round"}
         found.append({"round": number, **costs, "mean": mean.mean, "low": mean.low,
                       "high": mean.high, "seeds": mean.count})  # fmt: skip
@@ -99,7 +104,7 @@ def _curves(
     most = int(numbers["seeds"].max())
     words = f"Bands are 95 % intervals over {seeds(most)}." if most > 1 else "One seed: no bands."
     at_end = [
-        f"{label} {shown(rows['mean'].iloc[-1], score)}"
+        f"{cut(label)} {shown(rows['mean'].iloc[-1], score)}"
         + ("" if cost == "round" else f" after {amount(rows[cost].iloc[-1], UNITS[cost])}")
         for label, rows in courses.items()
     ]
@@ -131,8 +136,10 @@ def _gains(number: int, group: Group, rows: pd.DataFrame, score: Score, alone: A
     if len(values) <= 120:
         axes.bar(range(len(values)), values, color=np.where(values < 0, BAD, GOOD), width=0.8)
     else:  # thousands of bars as two areas
-        for part, colour in ((values.clip(min=0), GOOD), (values.clip(max=0), BAD)):
-            axes.fill_between(edges, np.append(part, part[-1]), step="post", color=colour, lw=0)
+        seen = values[:: max(1, len(values) // MOST_STEPS)]
+        steps = np.linspace(edges[0], edges[-1], len(seen) + 1)
+        for part, colour in ((seen.clip(min=0), GOOD), (seen.clip(max=0), BAD)):
+            axes.fill_between(steps, np.append(part, part[-1]), step="post", color=colour, lw=0)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.grid(axis="y")
     axes.set_xlim(edges[0], edges[-1])
@@ -167,7 +174,7 @@ def distribution(groups: Sequence[Group], score: Score) -> Drawing:
             parts.append(pd.DataFrame({"method": group.label, "seed": run.seed, **part}))
         values = np.sort(np.concatenate(scores))
         low, middle, high = np.percentile(values, (25, 50, 75))
-        medians.append(f"{group.label} {shown(middle, score)}")
+        medians.append(f"{cut(group.label)} {shown(middle, score)}")
         colour = series_style(i)["color"]
         dots = values[:: max(1, len(values) // MOST_DOTS)]
         wobble = 0.22 * np.sin(np.arange(len(dots)) * 2.4)  # spreads dots evenly, always alike

@@ -19,9 +19,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import PercentFormatter
 
+from fedkin.errors import visible
 from fedkin.runs.measures import Measure
+from fedkin.runs.names import cut
 from fedkin.runs.plots import Picture
 
 # Figures are drawn in the light colours; in the page each becomes a CSS variable, which has
@@ -40,6 +43,7 @@ DARK = {"ink": "#e6edf3", "muted": "#9aa7b4", "grid": "#30373f"} | {
 KINDS = ("#3b82d6", "#e0803a", "#3fa55a", "#9a6bd8", "#d8576b", "#2fa5ad", "#b8942b", "#cf5fae",
          "#7f8b97", "#8c6a4f")  # fmt: skip
 FADING = LinearSegmentedColormap.from_list("fading", [(0.18, 0.5, 0.9, 0.0), (0.18, 0.5, 0.9, 1.0)])
+LONGEST_LABEL = 130  # letters of a name in a figure
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 STYLE: Any = {
@@ -49,7 +53,8 @@ STYLE: Any = {
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.edgecolor": MUTED,
     "axes.linewidth": 0.8, "grid.color": GRID, "grid.linewidth": 0.8, "axes.axisbelow": True,
     "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-    "figure.facecolor": "white", "axes.facecolor": "none", "savefig.facecolor": "auto",
+    "text.parse_math": False, "figure.facecolor": "white", "axes.facecolor": "none",
+    "savefig.facecolor": "auto",
 }  # fmt: skip
 
 
@@ -65,6 +70,7 @@ class Drawing:
 
     def save(self, folder: Path) -> None:
         """Write it as PNG, SVG and csv."""
+        plain_texts(self.figure)
         (folder / f"{self.name}.svg").write_text(self.svg, encoding="utf-8")
         with matplotlib.rc_context(STYLE), any_script():
             self.figure.savefig(folder / f"{self.name}.png", dpi=160)
@@ -74,6 +80,7 @@ class Drawing:
     def svg(self) -> str:
         """A picture of its own, in light colours."""
         text = io.StringIO()
+        plain_texts(self.figure)
         with matplotlib.rc_context({**STYLE, "svg.hashsalt": self.name}), any_script():
             self.figure.draw_without_rendering()
             self.figure.set_layout_engine("none")  # it is laid out: no need to do so every time
@@ -90,8 +97,9 @@ class Drawing:
         head, _, body = svg.partition(">")
         head = re.sub(r' (width|height)="[^"]*"', "", head)
         label = f"{self.name}-title {self.name}-words"
-        title = f'<title id="{self.name}-title">{html.escape(self.title)}</title>'
-        words = f'<desc id="{self.name}-words">{html.escape(self.words)}</desc>'
+        shown, said = cut(visible(self.title), 300), cut(visible(self.words), 5000)
+        title = f'<title id="{self.name}-title">{html.escape(shown)}</title>'
+        words = f'<desc id="{self.name}-words">{html.escape(said)}</desc>'
         return f'{head} role="img" aria-labelledby="{label}">{title}{words}{body}'
 
 
@@ -101,6 +109,15 @@ def any_script() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
+
+
+def plain_texts(figure: Figure) -> None:
+    """Let all text of a figure be just that: no formulas between dollar signs, nothing hidden."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        shown = cut(visible(text.get_text()), LONGEST_LABEL)
+        if shown != text.get_text():
+            text.set_text(shown)
 
 
 def canvas(height: float = 3.2, width: float = 4.3) -> tuple[Figure, Axes]:
@@ -126,7 +143,7 @@ def score_axis(axes: Axes, score: Measure) -> None:
 
 def wrapped(label: str, width: int = 44) -> str:
     """A label on as many lines as a narrow figure needs."""
-    return "\n".join(textwrap.wrap(label, width))
+    return "\n".join(textwrap.wrap(cut(visible(label), LONGEST_LABEL), width))
 
 
 def legend_below(axes: Axes, columns: int = 2) -> None:

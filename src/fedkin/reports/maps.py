@@ -28,10 +28,17 @@ from fedkin.reports.drawing import (
 from fedkin.reports.statistics import Score, at_the_end
 from fedkin.reports.words import amount, listed, shown
 from fedkin.runs.capacity import COSTS, levels_of
+from fedkin.runs.cluster_map import read_clusters
 from fedkin.runs.groups import Group, Records
-from fedkin.runs.inputs import LABELS
 from fedkin.runs.measures import ACCURACY, LOSS
-from fedkin.runs.who import TABLE, like_beside_like, read_mixing
+from fedkin.runs.who import (
+    TABLE,
+    like_beside_like,
+    read_mixing,
+    read_rates,
+    read_sharing,
+    sharing_summary,
+)
 
 # pictures in the page have no more rows or columns than this; their csv has all
 MOST_PIXELS = 400
@@ -44,7 +51,7 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
     if not (run.path / TABLE).is_file():
         return None
     alpha, names = read_mixing(run.path)
-    weights, labels = alpha.numpy(), _groups_of(run)
+    weights, labels = alpha.numpy(), _groups_of(run, len(names))
     order = like_beside_like(alpha) if labels is None else np.argsort(labels, kind="stable")
     by = "similar clients side by side" if labels is None else "ordered by planted group"
     ordered = weights[np.ix_(order, order)]
@@ -67,19 +74,22 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
     if labels is not None:
         inside = float((weights * (labels[:, None] == labels)).sum(1).mean())
         words += f" {shown(inside, ACCURACY)} of the weight stays inside the planted groups."
+    sharing = read_sharing(run.path)
+    words += f" {sharing_summary(sharing)}" if sharing else ""
     numbers = pd.DataFrame(ordered, columns=[names[i] for i in order])
     numbers.insert(0, "client", [names[i] for i in order], allow_duplicates=True)
     return Drawing(f"mixing-{number + 1}", f"{group.label}: who helps whom", words, figure, numbers)
 
 
-def _groups_of(run: Records) -> npt.NDArray[Any] | None:
-    labels = run.table(LABELS)
-    return labels["(group)"].to_numpy() if "(group)" in labels else None
+def _groups_of(run: Records, clients: int) -> npt.NDArray[Any] | None:
+    labels = run.labels
+    known = "(group)" in labels and len(labels) == clients
+    return labels["(group)"].to_numpy() if known else None
 
 
 def cluster_map(number: int, group: Group) -> Drawing | None:
     """Every client's cluster in every round."""
-    table = group.runs[0].table("diagnostics/cluster.csv")
+    table = read_clusters(group.runs[0].path)
     if table.empty:
         return None
     clusters = table.drop(columns="round").to_numpy(dtype=float).T
@@ -116,10 +126,10 @@ def capacity_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
     rows = []
     for group in groups:
         for run in group.runs:
-            rates = run.table("rates.csv")
-            if not rates.empty:
+            rates = read_rates(run.path)
+            if rates:
                 own = at_the_end(run, score).rename("score").to_frame()
-                own["rate"] = rates.set_index("client").iloc[:, 0]
+                own["rate"] = own.index.map(rates)
                 rows.append(own.assign(method=group.label, seed=run.seed))
     if not rows:
         return None
@@ -188,7 +198,7 @@ def capacity_cost_plot(groups: Sequence[Group], score: Score) -> Drawing | None:
 
 def label_histogram(run: Records) -> Drawing | None:
     """Training samples of every client and class."""
-    table = run.table(LABELS)
+    table = run.labels
     if table.empty:
         return None
     classes = [c for c in table.columns if c not in ("client", "(group)")]
@@ -208,12 +218,13 @@ def label_histogram(run: Records) -> Drawing | None:
         axes.set(xlabel="client", ylabel="class")
         _bar(axes, image, "training samples")
     else:
-        edges, base = np.arange(len(table) + 1) - 0.5, np.zeros(len(table))
+        rows = shrunk(counts, axes=(0,))  # neighbours' means, where there are very many
+        edges, base = np.linspace(-0.5, len(table) - 0.5, len(rows) + 1), np.zeros(len(rows))
         for c, name in enumerate(classes):
-            low, high = (np.append(level, level[-1]) for level in (base, base + counts[:, c]))
+            low, high = (np.append(level, level[-1]) for level in (base, base + rows[:, c]))
             colour = KINDS[c % len(KINDS)]
             axes.fill_between(edges, low, high, step="post", color=colour, label=name)
-            base = base + counts[:, c]
+            base = base + rows[:, c]
         axes.set(xlabel="client", ylabel="training samples", xlim=(edges[0], edges[-1]))
         axes.set_ylim(bottom=0)
         if classes != ["samples"]:
@@ -222,9 +233,11 @@ def label_histogram(run: Records) -> Drawing | None:
     return Drawing("labels", title, words, figure, table)
 
 
-def shrunk(values: npt.NDArray[Any], nearest: bool = False) -> npt.NDArray[Any]:
+def shrunk(
+    values: npt.NDArray[Any], nearest: bool = False, axes: tuple[int, ...] = (0, 1)
+) -> npt.NDArray[Any]:
     """A matrix averaged (or thinned) down to what a picture can show."""
-    for axis in (0, 1):
+    for axis in axes:
         size = values.shape[axis]
         if size > MOST_PIXELS:
             starts = np.linspace(0, size, MOST_PIXELS, endpoint=False).astype(int)

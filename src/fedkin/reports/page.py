@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
-from html import escape
 
+from fedkin.errors import visible
 from fedkin.reports.drawing import DARK, LIGHT, Drawing
+from fedkin.runs.names import cut
+
+# letters of a word, of a name or number in a table, and of a paragraph or a title that are shown
+LONGEST_WORD, LONGEST_CELL, LONGEST_TEXT, LONGEST_VERBATIM = 60, 300, 5000, 50_000
 
 CSS = """
 :root { color-scheme: light dark; --page: #f4f6f8; --card: #ffffff; --line: #d5dbe1;
@@ -22,6 +28,7 @@ h1 { font-size: clamp(1.5rem, 1.1rem + 1.6vw, 2.2rem); line-height: 1.2; margin:
 h2 { font-size: 1.3rem; margin: 2.2em 0 .6em; }
 p { margin: 0 0 .7em; max-width: 75ch; }
 p, li, h1, h2, caption, figcaption { overflow-wrap: anywhere; }
+p, li, h1, h3, th, td, td span, dt, dd, summary, text { unicode-bidi: isolate; }
 a { color: var(--accent); }
 .facts { display: flex; flex-wrap: wrap; gap: .3em 1.4em; margin: 0; padding: 0; list-style: none;
   color: var(--muted); }
@@ -59,13 +66,14 @@ dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%%, 3
   gap: 2px 24px; margin: 0; padding: 12px 14px; font-size: .9rem; }
 dl div { display: flex; justify-content: space-between; gap: 12px;
   border-bottom: 1px dotted var(--line); }
-dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; text-align: right; }
+dt { color: var(--muted); } dd { margin: 0; text-align: right; }
+dt, dd, footer { overflow-wrap: anywhere; }
 footer { color: var(--muted); font-size: .88rem; padding-top: 2em; padding-bottom: 3em; }
 @media (max-width: 1000px) {
   table, thead, tbody, tr, caption { display: block; } thead { position: absolute;
     clip-path: inset(50%%); width: 1px; height: 1px; overflow: hidden; }
   tr { padding: 10px 14px; border-top: 1px solid var(--line); }
-  th, td { border: 0; padding: 2px 0; }
+  th, td { border: 0; padding: 2px 0; overflow-wrap: anywhere; } td span { min-width: 0; }
   th[scope=row] { display: block; font-size: 1.02rem; padding-bottom: 4px; }
   td { display: flex; justify-content: space-between; gap: 16px; }
   td::before { content: attr(data-label); color: var(--muted); text-align: left; }
@@ -74,18 +82,26 @@ footer { color: var(--muted); font-size: .88rem; padding-top: 2em; padding-botto
 """
 
 
+def escape(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Any text as HTML that shows it, and no more of it than a page can bear."""
+    shown = re.sub(
+        rf"\S{{{LONGEST_WORD},}}", lambda word: cut(word[0], LONGEST_WORD), visible(text)
+    )
+    return html.escape(cut(shown, longest), quote=True)
+
+
 def page(title: str, facts: Sequence[str], sections: Sequence[str], made: str) -> str:
     """The whole document."""
     style = CSS % {
         name: " ".join(f"--{k}: {v};" for k, v in colours.items())
         for name, colours in (("light", LIGHT), ("dark", DARK))
     }
-    listed = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+    listed = "".join(f"<li>{escape(fact, LONGEST_CELL)}</li>" for fact in facts)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{escape(title)}</title>'
-        f"<style>{style}</style></head>\n<body><header><h1>{escape(title)}</h1>"
+        f'<link rel="icon" href="data:,"><title>{escape(title, LONGEST_CELL)}</title>'
+        f"<style>{style}</style></head>\n<body><header><h1>{escape(title, LONGEST_CELL)}</h1>"
         f'<ul class="facts">{listed}</ul></header>\n<main>'
         + "\n".join(sections)
         + f"</main>\n<footer>{escape(made)}</footer></body></html>\n"
@@ -117,21 +133,25 @@ def figures(drawings: Sequence[Drawing]) -> str:
 
 def _figure(drawing: Drawing) -> str:
     return (
-        f'<figure class="card"><h3>{escape(drawing.title)}</h3>{drawing.inline()}'
+        f'<figure class="card"><h3>{escape(drawing.title, LONGEST_CELL)}</h3>{drawing.inline()}'
         f"<figcaption>{escape(drawing.words)}</figcaption></figure>"
     )
 
 
 def settings_list(values: dict[str, str]) -> str:
     """Names with their values."""
-    items = (f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in values.items())
+    items = (
+        f"<div><dt>{escape(k, LONGEST_CELL)}</dt><dd>{escape(v, LONGEST_CELL)}</dd></div>"
+        for k, v in values.items()
+    )
     return card(f"<dl>{''.join(items)}</dl>")
 
 
 def verbatim(text: str) -> str:
-    return f'<pre tabindex="0">{escape(text)}</pre>'
+    shown = cut(visible(text), LONGEST_VERBATIM)
+    return f'<pre tabindex="0">{html.escape(shown)}</pre>'
 
 
 def folded(title: str, content: str) -> str:
     """Something long that opens when asked for."""
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+    return f"<details><summary>{escape(title, LONGEST_CELL)}</summary>{content}</details>"

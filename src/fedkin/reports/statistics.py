@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from fedkin.errors import FedkinError
-from fedkin.runs.alone import Alone, common_alone, gains, same_clients, task
+from fedkin.runs.alone import Alone, common_alone, gains, last_clients, same_clients, task
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import LOSS, Measure
 
@@ -63,6 +63,9 @@ def score_of(groups: Sequence[Group]) -> Score:
 
 def evaluations(run: Records, score: Score) -> pd.DataFrame:
     """The rounds of a run that were evaluated, with what they had cost until then."""
+    for name in (f"personal_{score}", "bytes_up", "bytes_down", "gradients"):
+        if name not in run.metrics:
+            raise FedkinError(f"{run.path / 'metrics.csv'} is damaged: it has no column '{name}'")
     rows = run.metrics[run.metrics[f"personal_{score}"].notna()]
     seconds = run.timing.set_index("round")["seconds"].cumsum() if len(run.timing) else None
     return rows.assign(
@@ -82,8 +85,11 @@ def chosen_on_validation(run: Records, score: Score) -> pd.Series | None:
 
 def at_the_end(run: Records, score: Score, kind: str = "personal") -> pd.Series:
     """Every client's score at the last evaluation, by the client's name."""
-    last = run.clients[run.clients["round"] == run.clients["round"].max()]
-    return last.set_index("client")[f"{kind}_{score}"].dropna()
+    last, column = last_clients(run), f"{kind}_{score}"
+    known = last[column].replace([np.inf, -np.inf], np.nan).dropna() if column in last else ()
+    if not len(known):
+        raise FedkinError(f"{run.path / 'clients.csv'} has no {column} in its last evaluation")
+    return known
 
 
 # one method -----------------------------------------------------------------------------
@@ -138,6 +144,11 @@ def summarise(
 def _summary(group: Group, score: Score, target: float | None, alone: Alone | None) -> Summary:
     rows = [evaluations(run, score).iloc[-1] for run in group.runs]
     clients = [at_the_end(run, score).to_numpy() for run in group.runs]
+    if not all(map(len, clients)):
+        raise FedkinError(
+            f"a report is of single clients' scores, and {group.label} has none (sites' scores may "
+            "have been added up securely): its metrics.csv has their means"
+        )
     gained = [g for run in group.runs if (g := gains(run, score, alone)) is not None]
     best = [chosen_on_validation(run, score) for run in group.runs]
     known = [row for row in best if row is not None]
@@ -164,7 +175,7 @@ def _summary(group: Group, score: Score, target: float | None, alone: Alone | No
         worse_than_alone=estimate([float((g.gain < -g.noise).mean()) for g in gained]),
         mean_gain=estimate([float(np.average(g.gain, weights=g.examples)) for g in gained]),
         trivial=estimate([row.get(f"trivial_{score}") for row in rows]),
-        shared_model=estimate([row[f"global_{score}"] for row in rows]),
+        shared_model=estimate([row.get(f"global_{score}") for row in rows]),
         megabytes=float(np.mean([row["megabytes"] for row in rows])),
         seconds=float(np.mean([row["seconds"] for row in rows])),
         gradients=float(np.mean([row["gradients"] for row in rows])),

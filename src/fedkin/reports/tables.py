@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import pandas as pd
 
+from fedkin.reports.page import LONGEST_CELL, escape
 from fedkin.reports.statistics import Estimate, Paired, Score, Summary
 from fedkin.reports.words import (
     NOTHING,
@@ -160,14 +160,16 @@ def paired_numbers(pairs: Sequence[Paired]) -> pd.DataFrame:
 
 def as_html(rows: Sequence[Row], caption: str) -> str:
     """A table that becomes a list of cards on a narrow screen."""
-    head = "".join(f'<th role="columnheader" scope="col">{escape(name)}</th>' for name in rows[0])
+    head = "".join(
+        f'<th role="columnheader" scope="col">{escape(name, LONGEST_CELL)}</th>' for name in rows[0]
+    )
     body = []
     for row in rows:
         first, *rest = row.items()
-        cells = [f'<th role="rowheader" scope="row">{escape(first[1])}</th>']
+        cells = [f'<th role="rowheader" scope="row">{escape(first[1], LONGEST_CELL)}</th>']
         for name, value in rest:
-            label = escape(name, quote=True)
-            cells.append(f'<td role="cell" data-label="{label}"><span>{escape(value)}</span></td>')
+            label, shown_ = escape(name, LONGEST_CELL), escape(value, LONGEST_CELL)
+            cells.append(f'<td role="cell" data-label="{label}"><span>{shown_}</span></td>')
         body.append(f'<tr role="row">{"".join(cells)}</tr>')
     return (
         f'<table role="table"><caption>{escape(caption)}</caption>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedkin.errors import FedkinError
 from fedkin.reports import page as html
@@ -33,6 +34,8 @@ from fedkin.reports.words import seeds, shown, verdict
 from fedkin.runs.alone import common_alone
 from fedkin.runs.comparison import PLAN
 from fedkin.runs.groups import Group, find_runs, group, shared_settings
+from fedkin.runs.privacy_file import guarantee_in_words, read_privacy
+from fedkin.runs.reading import read_text
 from fedkin.tensors import write_text
 
 CHOSEN = (
@@ -173,6 +176,9 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
     ]
     if found.pairs:
         sections.append(html.section("Is the difference real?", _comparisons(found)))
+    private = _privacy(found)
+    if private:
+        sections.append(html.section("Privacy", *private))
     sections.append(html.section("Inside", inside))
     sections.append(
         html.section(
@@ -192,7 +198,26 @@ def _document(found: Findings, drawn: dict[str, list[Drawing]], folder: str) -> 
 
 
 def _config(group_: Group) -> str:
-    return (group_.runs[0].path / "config.toml").read_text(encoding="utf-8")
+    return read_text(group_.runs[0].path / "config.toml")
+
+
+def _privacy(found: Findings) -> list[str]:
+    """What runs say of their differential privacy: the guarantee, its ground, its limits."""
+    parts = []
+    for group_ in found.groups:
+        told = read_privacy(group_.runs[0].path)
+        if told is not None:
+            rest = [*_sentences(told, "assumptions"), "Outside the guarantee:",
+                    *_sentences(told, "outside")]  # fmt: skip
+            parts.append(html.box("note", [f"{group_.label}: {guarantee_in_words(told)}"]))
+            text = html.folded("what this rests on", "".join(map(html.paragraph, rest)))
+            parts.append(html.card(text))
+    return parts
+
+
+def _sentences(told: dict[str, Any], name: str) -> list[str]:
+    given = told.get(name)
+    return [str(sentence) for sentence in given] if isinstance(given, list) else []
 
 
 def _costs(found: Findings) -> str:
