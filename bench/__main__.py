@@ -1,33 +1,39 @@
-"""python -m bench [WHAT] [--json]: measure ratios on this machine, all in one run."""
+"""python -m bench [WHAT] [--only ROW] [--json]: measure ratios on this machine, in one run."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import resource
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 
+from bench.auto import auto
 from bench.counts import counts
 from bench.flower import flower
 from bench.lockstep import lockstep
+from bench.long import long
 from bench.models import models
 from bench.perm import perm
+from bench.privacy import privacy
 from bench.rates import rates, windows
 from bench.ray import ray
+from bench.regimes import regimes
+from bench.secure import secure
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
-from bench.workloads import HIDDEN, WORKLOADS, Workload
-from fedkin.methods.registry import all_methods
+from bench.workloads import HIDDEN, WORKLOADS, Workload, chosen
+from fedkin.methods.registry import all_methods, get_method
 from fedkin.methods.submodel import Submodel
 
 
-def rounds() -> list[Row]:
+def rounds(only: str | None = None) -> Iterator[Row]:
     """W1-W4: a FedAvg round against the bare loop."""
-    return [
-        {"workload": w.name, **interleaved(w.ours(), w.bare(), 7), "target": w.target}
-        for w in WORKLOADS
-    ]
+    for w in chosen(WORKLOADS, only):
+        yield {"workload": w.name, **interleaved(w.ours(), w.bare(), 7), "target": w.target}
 
 
 def scale() -> list[Row]:
@@ -43,49 +49,81 @@ def scale() -> list[Row]:
     return rows
 
 
-def per_method() -> list[Row]:
+def per_method(only: str | None = None) -> Iterator[Row]:
     """Each method's round on W1 against FedAvg's, per gradient (sub-models: on an MLP)."""
-    rows = []
     for name, cls in all_methods().items():
+        if only not in (None, name):
+            continue
         # a sub-model is a part of the hidden layers, and W1 has none
-        work = HIDDEN if issubclass(cls, Submodel) else WORKLOADS[0]
-        options = {"lr": 0.01, "local_steps": work.steps} if hasattr(cls, "local_steps") else {}
-        ours, fedavg = work.ours(method=cls(**options)), work.ours()
-        measured = interleaved(ours, fedavg, 7)
-        more_work = ours.gradients_per_round() / fedavg.gradients_per_round()
-        per_gradient = measured["ratio"] / more_work
-        rows.append({"method": name, "ratio": measured["ratio"], "per_gradient": per_gradient})
-    return rows
+        yield against_fedavg(name, HIDDEN if issubclass(cls, Submodel) else WORKLOADS[0])
+
+
+PERSONAL = ("pfedme", "fedprox", "feddeper", "ditto", "apfl", "scaffold")
+
+
+def personal(only: str | None = None) -> Iterator[Row]:
+    """Personal methods' rounds on W2 against FedAvg's, per gradient."""
+    for name in (only,) if only else PERSONAL:
+        yield against_fedavg(name, WORKLOADS[1])
+
+
+def against_fedavg(name: str, work: Workload) -> Row:
+    """A method's round on a workload against FedAvg's."""
+    cls = get_method(name)
+    options = {"lr": 0.01, "local_steps": work.steps} if hasattr(cls, "local_steps") else {}
+    ours, fedavg = work.ours(method=cls(**options)), work.ours()
+    measured = interleaved(ours, fedavg, 7)
+    more_work = ours.gradients_per_round() / fedavg.gradients_per_round()
+    per_gradient = measured["ratio"] / more_work
+    return {"method": name, "ratio": measured["ratio"], "per_gradient": per_gradient}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    measures: dict[str, Callable[[], list[Row]]] = {
+    measures: dict[str, Callable[..., Iterable[Row]]] = {
         "rounds": rounds,
         "scale": scale,
         "methods": per_method,
+        "personal": personal,
         "models": models,
         "lockstep": lockstep,
         "state": state,
         "perm": perm,
+        "privacy": privacy,
         "rates": rates,
         "windows": windows,
+        "regimes": regimes,
         "flower": flower,
         "ray": ray,
+        "secure": secure,
         "counts": counts,
+        "auto": auto,
+        "long": long,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
+    listed = listed.replace("%", "%%")  # which argparse would fill in
     parser.add_argument("what", nargs="?", default="rounds", choices=tuple(measures), help=listed)
+    parser.add_argument("--only", metavar="ROW", help="measure this row alone, by its name")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
+    parser.add_argument("--seeds", type=int, default=10, help="of regimes: how many seeds")
+    kept = Path("regimes.jsonl")
+    parser.add_argument("--cells", type=Path, default=kept, help="of regimes: what is computed")
     options = parser.parse_args()
-    found = measures[options.what]()
+    measure = measures[options.what]
+    if measure is regimes:
+        measure = partial(regimes, seeds=options.seeds, cells=options.cells)
+    if options.only and "only" not in inspect.signature(measure).parameters:
+        parser.error(f"{options.what} is measured as a whole: leave --only out")
+    found = measure(only=options.only) if options.only else measure()
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(list(found), indent=1))
         return
-    print("  ".join(f"{name:>14}" for name in found[0]))
-    for row in found:
-        cells = (f"{v:14.3f}" if isinstance(v, float) else f"{v!s:>14}" for v in row.values())
-        print("  ".join(cells))
+    for place, row in enumerate(found):  # each is shown as soon as it is there
+        shown = {k: f"{v:.3f}" if isinstance(v, float) else str(v) for k, v in row.items()}
+        widths = {name: max(14, len(name), len(text)) for name, text in shown.items()}
+        if place == 0:
+            print("  ".join(f"{name:>{width}}" for name, width in widths.items()))
+        print("  ".join(f"{text:>{widths[k]}}" for k, text in shown.items()), flush=True)
 
 
 if __name__ == "__main__":

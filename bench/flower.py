@@ -49,7 +49,7 @@ def measured(method: str, rounds: int = ROUNDS) -> Row:
         for site in SITES:
             x = rng.normal(size=(400, INPUTS)).astype(np.float32)
             np.savez(folder / f"{site}.npz", x=x, y=rng.integers(0, 10, 400))
-            words = ["join", "--server", f"127.0.0.1:{port}", "--data", f"{site}.npz"]
+            words = ["join", "--server", f"127.0.0.1:{port}", "--data", f"{site}.npz", "--yes"]
             processes.enter_context(running(folder, site, [*words, "--name", site]))
         ends = round_ends(server, folder / "run" / "metrics.csv", rounds)
         if server.wait() != 0:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from bench.timing import Row, interleaved
-from bench.workloads import Workload
+from bench.workloads import Workload, chosen
 from fedkin.data.clients import ClientData, Examples
 from fedkin.models import build
 
@@ -96,12 +97,10 @@ MODELS = (
 )  # fmt: skip
 
 
-def models() -> list[Row]:
+def models(only: str | None = None) -> Iterator[Row]:
     """Transformer, LSTM, ResNet and others: a FedAvg round against the bare loop."""
-    rows = []
-    for work in MODELS:
+    for work in chosen(MODELS, only):
         ours = work.ours()
         measured = interleaved(ours, work.bare(), ROUNDS)
-        chosen = str(ours.fed.engine.chosen)  # type: ignore[attr-defined]
-        rows.append({"model": work.name, **measured, "target": work.target, "strategy": chosen})
-    return rows
+        strategy = str(ours.fed.engine.chosen)  # type: ignore[attr-defined]
+        yield {"model": work.name, **measured, "target": work.target, "strategy": strategy}

@@ -13,9 +13,10 @@ from fedkin.core.problem import Problem
 from fedkin.data import DataConfig, load
 from fedkin.methods import LocalWork, Submodel, SubmodelAlone, SubmodelDitto, SubmodelLocal
 from fedkin.models import build
-from fedkin.runs.evaluation import score, score_pooled
+from fedkin.runs.evaluation import score
+from fedkin.runs.pooled import score_pooled
 from fedkin.runs.run import Run
-from fedkin.runs.training import train
+from fedkin.runs.train import train
 
 RATES = (1.0, 0.5, 0.25, 0.125)
 SEEDS = range(3)

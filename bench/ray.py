@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from bench.timing import Row
@@ -29,13 +30,14 @@ def shards_of(source: Any, problem: Problem, count: int) -> Federation:
     return Federation(problem, RayEngine(shards, "bench", "auto", None, None, ()))
 
 
-def ray() -> list[Row]:
+def ray() -> Iterator[Row]:
     """W1-W4 on one and two shards against embedded; a request's cost; 100,000 and 1,000,000."""
     from fedkin.engines.ray.connection import RaySettings, connect
 
     connect(RaySettings())
     crowd = Workload("100,000 clients", lambda: mlp(60, 10), (60,), 100_000, 10, 5, 0.0)
-    return [*(against_embedded(work) for work in (*WORKLOADS, crowd)), million()]
+    yield from map(against_embedded, (*WORKLOADS, crowd))
+    yield million()
 
 
 def against_embedded(work: Workload) -> Row:

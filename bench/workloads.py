@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -94,6 +94,14 @@ class Ours:
 
     def gradients_per_round(self) -> float:
         return self.fed.accounts.total("gradients") / self.fed.round
+
+
+def chosen(works: Sequence[Workload], only: str | None) -> list[Workload]:
+    """All of them, or the one with this name."""
+    found = [work for work in works if only in (None, work.name)]
+    if not found:
+        raise SystemExit(f"no row is called {only}: {', '.join(work.name for work in works)}")
+    return found
 
 
 WORKLOADS = (

@@ -1,0 +1,1 @@
+"""The same tasks in other frameworks, each in an environment of its own."""

@@ -1,0 +1,102 @@
+"""What every framework is given: data in a file, a model, and the local steps of a client.
+
+This file is also imported in the others' environments: it needs torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+STARTED = "PEER_STARTED"  # in the environment: when the process was started, by the clock
+
+
+@dataclass(frozen=True)
+class Task:
+    """Clients with as many samples each, of whom some take part in a round, and their steps."""
+
+    name: str
+    layers: tuple[int, ...]  # sizes of an MLP; empty: the CNN
+    shape: tuple[int, ...]
+    clients: int
+    samples: int
+    steps: int
+    per_round: int
+    batch: int = 20
+    lr: float = 0.01
+
+    def module(self) -> nn.Module:
+        torch.manual_seed(0)
+        if not self.layers:
+            return nn.Sequential(
+                nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 10),
+            )  # fmt: skip
+        parts: list[nn.Module] = []
+        for fan_in, fan_out in pairwise(self.layers):
+            parts += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        return nn.Sequential(*parts[:-1])
+
+    def write(self, folder: Path) -> None:
+        """The task as text and its data: what they are does not matter for the time they take."""
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(self.clients, self.samples, *self.shape)).astype(np.float32)
+        y = rng.integers(0, 10, (self.clients, self.samples))
+        np.save(folder / "x.npy", x)
+        np.save(folder / "y.npy", y)
+        (folder / "task.json").write_text(json.dumps(asdict(self)))
+
+
+TASKS = (
+    Task("W1", (60, 10), (60,), 50, 500, 20, 50),
+    Task("W2", (784, 200, 200, 10), (784,), 50, 200, 20, 50),
+    Task("W3", (), (1, 28, 28), 10, 100, 5, 10),
+    Task("W4", (60, 10), (60,), 1000, 100, 5, 1000),
+    # the size of the logistic regression on MNIST in FLUTE's readme: 10 of 1,000 clients a round
+    Task("FLUTE", (784, 10), (784,), 1000, 60, 6, 10, batch=10, lr=0.03),
+)
+
+
+def read_task(folder: Path) -> Task:
+    facts = json.loads((folder / "task.json").read_text())
+    return Task(**{**facts, "layers": tuple(facts["layers"]), "shape": tuple(facts["shape"])})
+
+
+def examples(folder: Path, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A client's samples; only they are read."""
+    x, y = (np.load(folder / f"{name}.npy", mmap_mode="r")[client] for name in "xy")
+    return torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
+
+
+def local_steps(task: Task, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Plain SGD on minibatches drawn with replacement: what the others' clients do."""
+    optimiser = torch.optim.SGD(module.parameters(), lr=task.lr)
+    for _ in range(task.steps):
+        rows = torch.randint(0, len(y), (task.batch,))
+        optimiser.zero_grad()
+        F.cross_entropy(module(x[rows]), y[rows]).backward()
+        optimiser.step()
+
+
+def tell(version: str, ends: list[float]) -> None:
+    """The result for who started this process: when each round ended, and memory."""
+    peak = sum(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    took = [later - earlier for earlier, later in pairwise(ends)]
+    first = time.time() - (time.perf_counter() - ends[0]) - float(os.environ[STARTED])
+    facts = {"version": version, "first": first, "rounds": took, "peak_mb": peak / 1e3}
+    print("RESULT " + json.dumps(facts), file=sys.stdout, flush=True)
