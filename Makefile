@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench docs wheel clean
+.PHONY: run test bench docs wheel mutants damaged audit ends clean
 
 run: $(VENV)/.installed
-	$(BIN)/fedkin compare local fedavg perm --data rotated-digits --lr 0.1
+	$(BIN)/fedkin compare local fedavg perm --data rotated-digits
 
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -24,6 +24,30 @@ docs: $(VENV)/.installed-test
 wheel: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
+# faults planted in methods/, core/ and the run folder: do the tests notice?
+mutants: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutants 40
+
+# damaged and made-up run folders: does every command answer with a sentence?
+damaged: $(VENV)/.installed-test
+	$(BIN)/python -m tests.runs.damaged 2000
+
+# known holes in what we depend on, and our own code's; what is skipped is answered in bandit.yaml
+audit: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit bandit
+	$(BIN)/bandit --quiet --recursive --configfile bandit.yaml src
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+# the ranges in pyproject.toml at both ends, each in an environment of its own
+ends:
+	for end in lowest newest; do \
+	  $(PYTHON) -m venv $(VENV)-$$end && \
+	  $(PYTHON) -m tests.ends $$end > $(VENV)-$$end/constraints.txt && \
+	  $(VENV)-$$end/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -c $(VENV)-$$end/constraints.txt -e . pytest pytest-xdist pytest-timeout hypothesis && \
+	  $(VENV)-$$end/bin/python -m pytest -n 2 tests/core tests/data tests/methods || exit 1; \
+	done
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -38,4 +62,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest runs docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,17 +19,15 @@ from fedkin.version import __version__  # noqa: E402
 
 project, author, copyright = "Fedkin", "the Fedkin authors", "the Fedkin authors"
 version = release = __version__
-extensions = [
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
-    "sphinx_gallery.gen_gallery",
-]
+# without the examples, pages of source code and the theme a build is quicker: tests do that
+FULL = os.environ.get("FEDKIN_RUN_EXAMPLES", "1") == "1"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_gallery.gen_gallery"]
+extensions += ["sphinx.ext.viewcode"] if FULL else []
 exclude_patterns = ["_build", "methods/notes", "examples/**/*.ipynb", "examples/**/*.py"]
 # method pages and the gallery are written at build time
 method_pages.write(HERE / "methods")
 
-html_theme = "furo"
+html_theme = "furo" if FULL else "basic"
 html_title = "Fedkin"
 html_static_path = ["_static"]
 html_css_files = ["fedkin.css"]
@@ -52,7 +50,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(SCRIPTS),
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
-    "plot_gallery": os.environ.get("FEDKIN_RUN_EXAMPLES", "1") == "1",
+    "plot_gallery": FULL,
     "image_scrapers": ("matplotlib", NewPictures(SCRIPTS)),
     "download_all_examples": False,
     "show_memory": False,

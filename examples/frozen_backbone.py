@@ -35,7 +35,7 @@ data = fedkin.load(fedkin.DataConfig(name="digits", num_clients=10, alpha=0.3), 
 problem = fedkin.Problem(nn.Sequential(backbone, nn.Dropout(0.1), nn.Linear(32, 10)), data)
 print(f"{problem.size} of {sum(p.numel() for p in first.parameters())} parameters travel")
 
-run = fedkin.train(problem, Ditto(lr=0.1, local_steps=10), rounds=15)
-last = run.clients[run.clients["round"] == 15]
+run = fedkin.train(problem, Ditto(lr=0.1, local_steps=10), rounds=10)
+last = run.clients[run.clients["round"] == 10]
 print(f"personal heads: {last['personal_accuracy'].mean():.1%} on held-out digits")
 print(f"trained alone:  {last['local_accuracy'].mean():.1%}")

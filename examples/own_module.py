@@ -33,7 +33,7 @@ data = fedkin.load(fedkin.DataConfig(name="digits", num_clients=10, alpha=0.3), 
 problem = fedkin.Problem(SkipNet(64, 10), data)
 print(f"{problem.size:,} parameters, {problem.num_clients} clients")
 
-run = fedkin.train(problem, LocalizedFedAvg(lr=0.1, local_steps=10), rounds=15)
+run = fedkin.train(problem, LocalizedFedAvg(lr=0.1, local_steps=10), rounds=10)
 print(f"mean personal accuracy {run.accuracy:.1%}")
 
 # %%

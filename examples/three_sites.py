@@ -46,8 +46,9 @@ def fedkin(*words: str) -> subprocess.Popen[str]:
 
 
 server = fedkin("serve", "config.toml", "--clients", "3", "--port", port, "--out", "runs/sites")
-sites = [fedkin("join", "--server", f"127.0.0.1:{port}", "--data", f"{name}.csv", "--name", name)
-         for name in ("north", "south", "west")]  # fmt: skip
+allowed = ("--columns", ",".join(features), "--target", "target", "--yes")
+sites = [fedkin("join", "--server", f"127.0.0.1:{port}", "--data", f"{name}.csv", "--name", name,
+                *allowed) for name in ("north", "south", "west")]  # fmt: skip
 print("".join(process.communicate(timeout=240)[0] for process in (server, *sites)))
 
 # %%
