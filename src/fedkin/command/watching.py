@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from fedkin.command.screen import progress
 from fedkin.runs.progress import Progress
+from fedkin.runs.stopping import sets
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def watched(
 ) -> Iterator[tuple[Callable[[str], None], threading.Event]]:
     """A progress bar over the rounds of all runs, and Ctrl-C as an event that ends them."""
     done, stop = 0, threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    before = signal.signal(signal.SIGINT, sets(stop))
     try:
         with progress(title, 0, max(total, 1), quiet) as show:
 

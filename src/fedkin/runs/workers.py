@@ -26,6 +26,7 @@ from typing import Any
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.runs.comparison import DONE, Entry, execute, from_rows, to_rows
 from fedkin.runs.provenance import complete
+from fedkin.runs.stopping import sets
 
 # seconds between two progress messages of a worker
 SILENCE = 0.25
@@ -148,7 +149,7 @@ def _telling() -> Iterator[Callable[[str], None]]:
 def work() -> None:
     """Run the list of runs given on stdin."""
     stop = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, sets(stop))
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     asked = json.loads(sys.stdin.read())
     with _telling() as tell:
