@@ -12,8 +12,8 @@ from torch import Tensor
 from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation, Requests
-from fedkin.core.metrics import Answers
+from fedkin.core.federation import Federation, Requests, Step
+from fedkin.core.replies import Replies
 from fedkin.core.variants import HELD_OUT, PLAIN, Variant
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd
 from fedkin.methods.fedavg import FedAvg, fine_tune
@@ -112,7 +112,7 @@ class Perm(FedAvg):
         if early:
             return
         if s.epoch == 0:
-            s.v = s.x.expand_as(s.v).clone()
+            s.v = self.one_for_all(s).expand_as(s.v).clone()
         if s.hop == s.plan.shape[1]:
             self.begin_epoch(fed, s, form)
         self.visit_hosts(fed, s, form)
@@ -186,28 +186,26 @@ class Perm(FedAvg):
             host = plan[s.hop]
             going = (host >= 0) & torch.isin(host, present)
             if going.any():
-                r = fed.map(
-                    stay, at=host[going], each={"v": v[going]}, variant=form, share=s.share,
-                    lr=self.lr, **self.work,
-                )  # fmt: skip
+                of, work = going.nonzero()[:, 0], {"share": s.share, "lr": self.lr, **self.work}
+                r = self.ask(fed, s, stay, host[going], of, v[going], form, **work)
                 v[going] = r.fill("v", v[going])
         s.hop += 1
+
+    def ask(
+        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Tensor,
+        form: Variant, **hyper: Any,
+    ) -> Replies:  # fmt: skip
+        """A step at some clients, each with models v of the clients `of`."""
+        return fed.map(step, at, each={"v": v}, variant=form, **hyper)
 
     # which lam -------------------------------------------------------------------------
 
     def judge(self, fed: Federation, s: State) -> None:
         """Losses of everybody's models on examples they never met, and what follows from them."""
         present = fed.sample()
-        models = torch.cat([s.v, s.x.expand(1, fed.size, -1)]).transpose(0, 1)
-        r = fed.map(
-            losses_of,
-            present,
-            each={"v": models[present]},
-            variant=HELD_OUT,
-            tune_lr=self.home_lr,
-            tune_steps=self.tune_steps,
-            **self.moves,
-        )
+        models = torch.cat([s.v, self.one_for_all(s)[None]]).transpose(0, 1)
+        home = {"tune_lr": self.home_lr, "tune_steps": self.tune_steps, **self.moves}
+        r = self.ask(fed, s, losses_of, present, present, models[present], HELD_OUT, **home)
         if not r.arrived.any():
             return
         for name in ("count", "total", "product"):
@@ -237,12 +235,17 @@ class Perm(FedAvg):
 
     def own_models(self, s: State) -> Tensor:
         """Each client's model, as its way has it now."""
-        models: Tensor = s.v[0].clone() if s.epoch else s.x.expand_as(s.v[0]).clone()
+        shared = self.one_for_all(s)
+        models: Tensor = s.v[0].clone() if s.epoch else shared.clone()
         if s.trying and s.epoch:
             for lam, stack in zip(self.tried, s.v, strict=True):
                 models[s.lam == lam] = stack[s.lam == lam]
-        models[s.lam.isinf()] = s.x
+        models[s.lam.isinf()] = shared[s.lam.isinf()]
         return models
+
+    def one_for_all(self, s: State) -> Tensor:
+        """FedAvg's model, for every client: [N, d]."""
+        return s.x.expand_as(s.v[0])
 
     def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
         """In the way that most clients chose: its weights by its gradient at w, and as many rounds
@@ -301,15 +304,9 @@ def losses_of(
     rows, work = [], {"local_steps": tune_steps, **moves}
     for y in v.unbind(1):
         for model in (y.contiguous(), sgd(client, y.contiguous(), tune_lr, work)):
-            rows.append([own_losses(a) for a in client.answers(model, "validation")])
+            rows.append([choosing.own_losses(a) for a in client.answers(model, "validation")])
     if not rows[0]:  # nobody here has so many examples that some can be held out
         rows = [[v.new_zeros(len(v), 1, dtype=torch.float64)] for _ in rows]
     losses = torch.stack([torch.cat(stretches, 1) for stretches in rows], 1)
     count = client.problem.validation.sizes[client.who].double()[:, None].to(v.device)
     return {"count": count, "total": losses.sum(2), "product": (losses @ losses.mT).flatten(1)}
-
-
-def own_losses(a: Answers) -> Tensor:
-    """Every example's loss; 0 for padding, and very large where a model has gone wrong."""
-    found = a.loss.value(a.outputs.flatten(0, 1), a.targets.flatten(0, 1)).view(a.mask.shape)
-    return found.double().nan_to_num(1e30, 1e30).where(a.mask > 0, 0.0)
