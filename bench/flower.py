@@ -1,4 +1,4 @@
-"""Real processes on loopback: a server and three sites, from round to round by the clock."""
+"""Real processes on loopback: a server and its sites, from round to round by the clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,8 +19,8 @@ import numpy as np
 from bench.timing import Row
 from fedkin.engines.flower.processes import free_port
 
-TARGET_S = 3.0
-SITES, ROUNDS, INPUTS = ("a", "b", "c"), 20, 784
+TARGET_S, TARGET_GB = 3.0, 3.0
+ROUNDS, INPUTS = 20, 784
 CONFIG = """\
 method = "{method}"
 rounds = {rounds}
@@ -34,34 +35,53 @@ classes = 10
 
 
 def flower() -> list[Row]:
-    """Seconds per round over Flower with three sites here and a model of 0.8 MB."""
-    return [measured(method) for method in ("fedavg", "scaffold")]
+    """Seconds per round over Flower and memory of all processes, with a model of 0.8 MB: three
+    sites in processes of their own, then 20 and 200 in one (`fedkin join --sites`)."""
+    return [
+        measured("fedavg", 3),
+        measured("scaffold", 3),
+        measured("fedavg", 20, together=True),
+        measured("scaffold", 20, together=True),
+        measured("fedavg", 200, rounds=5, together=True),
+    ]
 
 
-def measured(method: str, rounds: int = ROUNDS) -> Row:
+def measured(method: str, sites: int, rounds: int = ROUNDS, together: bool = False) -> Row:
     """A whole run by `fedkin serve` and `fedkin join`, as docs/guides/flower.md shows it."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as processes:
         folder, port = Path(name), free_port()
         (folder / "config.toml").write_text(CONFIG.format(method=method, rounds=rounds))
         rng = np.random.default_rng(0)
-        serve = ["serve", "config.toml", "--clients", len(SITES), "--port", port, "--out", "run"]
+        serve = ["serve", "config.toml", "--clients", sites, "--port", port, "--out", "run"]
         server = processes.enter_context(running(folder, "server", serve))
-        for site in SITES:
+        (folder / "data").mkdir()
+        for i in range(sites):
             x = rng.normal(size=(400, INPUTS)).astype(np.float32)
-            np.savez(folder / f"{site}.npz", x=x, y=rng.integers(0, 10, 400))
-            words = ["join", "--server", f"127.0.0.1:{port}", "--data", f"{site}.npz", "--yes"]
-            processes.enter_context(running(folder, site, [*words, "--name", site]))
-        ends = round_ends(server, folder / "run" / "metrics.csv", rounds)
-        if server.wait() != 0:
-            raise RuntimeError(f"the run failed: {(folder / 'server.log').read_text()}")
+            np.savez(folder / "data" / f"s{i:03d}.npz", x=x, y=rng.integers(0, 10, 400))
+        join: list[object] = ["join", "--server", f"127.0.0.1:{port}", "--yes"]
+        ways: list[list[object]] = [["--name", "machine", "--sites", "data"]]
+        if not together:
+            files = sorted((folder / "data").iterdir())
+            ways = [["--name", path.stem, "--data", path] for path in files]
+        for way in ways:
+            words = [*join, *way]
+            processes.enter_context(running(folder, str(way[1]), words))
+        with memory_of_children() as peak:
+            ends = round_ends(server, folder / "run" / "metrics.csv", rounds)
+            if server.wait() != 0:
+                raise RuntimeError(f"the run failed: {(folder / 'server.log').read_text()}")
         size = (folder / "run" / "models" / "global.safetensors").stat().st_size / 1e6
     took = [later - earlier for earlier, later in pairwise(ends)]
     return {
         "method": method,
+        "sites": sites,
+        "processes": 2 + 2 * len(ways),
         "model_mb": size,
         "median_s": statistics.median(took),
         "worst_s": max(took),
         "target_s": TARGET_S,
+        "gb": peak[0] / 1e9,
+        "target_gb": TARGET_GB,
         "load": os.getloadavg()[0],
     }
 
@@ -77,6 +97,44 @@ def running(folder: Path, name: str, words: list[object]) -> Iterator[subprocess
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def memory_of_children() -> Iterator[list[float]]:
+    """The most bytes that all processes below this one have had together, once the block ends.
+
+    Memory that several share is counted once (proportional set size).
+    """
+    peak, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            peak[0] = max(peak[0], sum(map(own_memory, descendants(os.getpid()))))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
+def descendants(parent: int) -> list[int]:
+    """The processes that a process started, and those they started."""
+    found = []
+    for task in Path(f"/proc/{parent}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def own_memory(process: int) -> float:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def round_ends(server: subprocess.Popen[bytes], table: Path, rounds: int) -> list[float]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from math import nan
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fedkin.engines.flower.answers import IncomingAnswer
 from fedkin.engines.flower.engine import SiteRequest
+from fedkin.engines.flower.exchange import KnownSite, Sent, WaitPolicy
 from fedkin.engines.flower.records import from_records
-from fedkin.engines.flower.transport import FlowerTransport, KnownSite, Sent, WaitPolicy
+from fedkin.engines.flower.transport import FlowerTransport
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from tests.runs.sites.world import card
@@ -93,9 +95,9 @@ def test_nobody_is_always_asked_last():
 def test_an_answer_that_comes_late_is_counted():
     transport = Scripted("ab", WaitPolicy())
     late = IncomingAnswer("message", "key", [])
-    transport._open(Sent(ord("b"), 0, 7, 1, "b"), late, stale=True)
+    transport._open(Sent(ord("b"), 0, 7, (1,), ("b",)), late, stale=True)
     told_by_flower = IncomingAnswer("message", "key", [], from_link=True)
-    transport._open(Sent(ord("a"), 0, 7, 0, "a"), told_by_flower, stale=True)
+    transport._open(Sent(ord("a"), 0, 7, (0,), ("a",)), told_by_flower, stale=True)
     assert transport.attendance.end_round()[0] == {"unanswered": 0, "late": 1, "left_out": 0}
     assert transport.attendance.of("b").heard is not None
 
@@ -193,3 +195,45 @@ def test_a_request_to_nobody_is_over_at_once():
 def test_impossible_terms_are_refused(waiting: dict[str, float]):
     with pytest.raises(FedkinError, match="must be above 0"):
         WaitPolicy(**waiting)
+
+
+def test_a_machine_speaks_for_the_names_that_begin_with_its_own():
+    transport = Scripted("", WaitPolicy())
+    transport.registered, transport._names = True, {5: "north"}
+    transport._meet(5, ({}, {"sites": [card("north.a"), card("south.b"), card("north.c")]}))
+    assert list(transport.known) == ["north.a", "north.c"]
+    assert "its key is that of 'north', not of 'south.b'" in transport.said[1]
+    transport._meet(5, ({}, {"sites": "all"}))
+    assert "it tells of no sites" in transport.said[-1]
+
+
+def test_requests_to_a_machines_sites_travel_together_in_messages_of_limited_size():
+    transport = Scripted("x", WaitPolicy(), answer(*range(8)))
+    transport.bundle = 3
+    transport._meet(5, ({}, {"sites": [card(f"m.{i}") for i in range(7)]}))
+    facts = {"kind": "work", "experiment": "e"}
+    asked = [SiteRequest(name, {}, {}, facts) for name in transport.known]
+    transport.exchange(asked)
+    assert sorted(transport.sent) == [5, 5, 5, ord("x")]
+    assert sorted(transport.sent_kinds) == ["bundle", "bundle", "bundle", "work"]
+
+
+def test_sites_of_a_machine_that_were_silent_are_greeted_again():
+    class Grid:
+        node = 5
+
+        def get_nodes(self) -> list[Any]:
+            return [SimpleNamespace(node_id=5, name="")]
+
+    transport = Scripted("", WaitPolicy(1.0, 0.02), answer(0))
+    transport._meet(5, ({}, {"sites": [card("m.a"), card("m.b")]}))
+    facts = {"kind": "work", "experiment": "e"}
+    transport.exchange([SiteRequest(name, {}, {}, facts) for name in ("m.a", "m.b")])
+    assert list(transport.known) == ["m.a"]
+    transport.grid, transport.sent_kinds = Grid(), []  # type: ignore[assignment]
+    transport._greet_new()
+    assert transport.sent_kinds == ["hello"]
+    transport._meet(5, ({}, {"sites": [card("m.a"), card("m.b")]}))
+    transport._looked, transport.sent_kinds = 0.0, []
+    transport._greet_new()
+    assert transport.sent_kinds == []

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fedkin.data.site import Agreement
 from fedkin.engines.flower.engine import Flower, SiteRequest
+from fedkin.engines.flower.exchange import KnownSite, WaitPolicy
 from fedkin.engines.flower.records import from_records, to_records
-from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.engines.wire import Message
 from fedkin.runs.sites.plan import Plan, read_serve_config
 from fedkin.runs.sites.site import SiteWorker

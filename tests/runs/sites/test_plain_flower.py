@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedkin.engines.flower.exchange import WaitPolicy
 from fedkin.engines.flower.processes import environment, free_port
-from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.runs.sites.serving import prepare
 from tests.runs.sites.world import embedded, write_config, write_data
 

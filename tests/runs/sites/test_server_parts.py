@@ -22,8 +22,8 @@ from fedkin.engines.flower.certificates import (
     make_certificates,
     read_public,
 )
+from fedkin.engines.flower.exchange import KnownSite, WaitPolicy
 from fedkin.engines.flower.scripts.gate import Gate
-from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.joining import keys_for
 from fedkin.runs.sites.plan import Plan, read_serve_config, served_config

@@ -15,10 +15,10 @@ from torch import Tensor
 from fedkin.core import rng
 from fedkin.engines.flower.certificates import ServerFiles, SiteFiles, make_certificates
 from fedkin.engines.flower.engine import Flower, SiteRequest
+from fedkin.engines.flower.exchange import KnownSite, WaitPolicy
 from fedkin.engines.flower.link import Link
 from fedkin.engines.flower.processes import free_port
 from fedkin.engines.flower.summing import SecureFlower
-from fedkin.engines.flower.transport import KnownSite, WaitPolicy
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from fedkin.methods.registry import all_methods

@@ -21,8 +21,8 @@ from fedkin import __version__
 from fedkin.command.cli import main
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.site import load_site
+from fedkin.engines.flower.exchange import WaitPolicy
 from fedkin.engines.flower.link import Link
-from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.runs.config import RunConfig
 from fedkin.runs.sites.plan import read_serve_config
 from fedkin.runs.sites.served import ServedTrainer, make_trainer

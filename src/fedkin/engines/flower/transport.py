@@ -5,11 +5,9 @@ A site that did not answer in time is not waited for again until it is heard fro
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message as FlowerMessage
@@ -17,10 +15,10 @@ from flwr.app import RecordDict
 
 from fedkin.engines.flower.answers import IncomingAnswer, arrivals
 from fedkin.engines.flower.attendance import Attendance
+from fedkin.engines.flower.bundles import tie, untie
 from fedkin.engines.flower.engine import SiteRequest
-from fedkin.engines.flower.private import (
-    HttpGrid,
-)
+from fedkin.engines.flower.exchange import Exchange, KnownSite, Sent, WaitPolicy
+from fedkin.engines.flower.private import HttpGrid
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.engines.flower.scripts.backoff import Backoff
 from fedkin.engines.flower.text import shown
@@ -30,72 +28,8 @@ from fedkin.errors import FedkinError
 CHECK_EVERY = 1.0  # seconds between checks of who is connected
 HELLO_TIME = 120.0  # seconds that a hello may take before it is repeated
 REFUSED_TIME = 10.0  # seconds before a site that was refused is asked again
+MOST_HOSTED = 1000  # sites that one machine may answer for
 GRACE = 2.0  # seconds that the last sites get at least once enough others have answered
-
-
-@dataclass(frozen=True)
-class WaitPolicy:
-    """How long a request waits: for all reachable sites, at most `timeout` seconds.
-
-    With a share `wait` below 1 it ends sooner: when that share has answered, the others get as
-    long again as those took.
-    """
-
-    wait: float = 1.0
-    timeout: float = 120.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.wait <= 1:
-            raise FedkinError(f"--wait must be above 0 and at most 1, not {self.wait}")
-        if not 0 < self.timeout < math.inf:
-            raise FedkinError(f"--timeout must be above 0 and finite, not {self.timeout}")
-
-    def changed(self, wait: float | None, timeout: float | None) -> WaitPolicy:
-        """The same policy with the values that are given."""
-        return WaitPolicy(
-            self.wait if wait is None else wait, self.timeout if timeout is None else timeout
-        )
-
-    def enough(self, asked: int) -> int:
-        return math.ceil(self.wait * asked - 1e-9)
-
-
-@dataclass
-class Sent:
-    """A message on its way: to which node, and which request of which exchange (None: a hello)."""
-
-    node: int
-    until: float
-    exchange: int | None = None
-    position: int = 0
-    site: str = ""
-
-
-@dataclass
-class KnownSite:
-    """A connected site: its description of itself, and its Flower node."""
-
-    facts: dict[str, Any]
-    node: int
-
-
-@dataclass
-class Exchange:
-    """The messages of one request: which sites they go to, which were sent, which are answered."""
-
-    number: int
-    requests: Sequence[SiteRequest]
-    expected: set[int] = field(default_factory=set)
-    answers: dict[int, Message | str] = field(default_factory=dict)
-    begun: float = field(default_factory=time.monotonic)
-    grace: float | None = None  # until when the last answers are waited for
-
-    def open_at(self, site: str) -> list[int]:
-        """Positions of requests to a site that are not answered."""
-        return [
-            i for i, request in enumerate(self.requests)
-            if request.site == site and i not in self.answers
-        ]  # fmt: skip
 
 
 class FlowerTransport:
@@ -126,7 +60,10 @@ class FlowerTransport:
         self.stopping, self.look, self.attendance = stopping, look, Attendance()
         self.known: dict[str, KnownSite] = {}
         self._names: dict[int, str] = {}  # registered names of the connected nodes
+        self.bundle = 1  # most requests in one message to a machine of several sites
+        self._hosted: dict[int, set[str]] = {}  # sites of such machines, by node
         self._refused: dict[int, float] = {}
+        self._told: set[tuple[int, str]] = set()  # who has been told of a refusal
         self._sent: dict[str, Sent] = {}
         self._incoming: dict[str, IncomingAnswer] = {}
         self._exchange = Exchange(0, ())
@@ -158,6 +95,7 @@ class FlowerTransport:
             if sent.exchange is None and sent.until < now and key not in self._incoming:
                 del self._sent[key]
         known = {site.node for site in self.known.values()}
+        known -= {node for node, names in self._hosted.items() if names - set(self.known)}
         known |= {sent.node for sent in self._sent.values() if sent.exchange is None}
         for node in self._names:
             if node not in known and now >= self._refused.get(node, 0) + REFUSED_TIME:
@@ -165,17 +103,29 @@ class FlowerTransport:
                 self._send([(node, content, "query", HELLO_TIME)], [Sent(node, now + HELLO_TIME)])
 
     def _meet(self, node: int, content: Message) -> None:
-        """A node has answered the greeting."""
+        """A node has answered the greeting: a site, or a machine for each of its sites."""
         _, facts = content
+        if "sites" not in facts:
+            self._meet_site(node, facts, hosted=False)
+            return
+        told = facts["sites"]
+        if not isinstance(told, list) or not 0 < len(told) <= MOST_HOSTED:
+            told = [{"error": f"it tells of no sites, or of more than {MOST_HOSTED}"}]
+        for one in told:
+            self._meet_site(node, one if isinstance(one, dict) else {}, hosted=True)
+
+    def _meet_site(self, node: int, facts: dict[str, Any], hosted: bool) -> None:
         known = self._names.get(node, "")
-        name = known if self.registered else str(facts.get("name", ""))
+        claimed = str(facts.get("name", ""))
+        name = known if self.registered and not hosted else claimed
         title = shown(name, 64) or str(node)
         try:
             if "error" in facts:
                 raise FedkinError(shown(facts["error"]))
-            if (self.registered or known) and known != facts.get("name"):
-                claimed = shown(facts.get("name"), 64)
-                raise FedkinError(f"its key is that of '{known}', not of '{claimed}'")
+            # a machine's key speaks for the names that begin with its own and a dot
+            own = claimed.startswith(f"{known}.") if hosted else claimed == known
+            if (self.registered or known) and not own:
+                raise FedkinError(f"its key is that of '{known}', not of '{shown(claimed, 64)}'")
             self.admit(facts)
             before = self.known.get(name)
             other = before and before.facts["identity"] != facts["identity"]
@@ -185,22 +135,26 @@ class FlowerTransport:
                     "before a crash, join again in two minutes"
                 )
         except FedkinError as error:
-            if node not in self._refused:
+            if (node, claimed) not in self._told:
+                self._told.add((node, claimed))
                 self.warn(f"site '{title}' cannot take part: {error}")
-                self._refuse(node, str(error))
+                self._refuse(node, claimed, str(error))
             self._refused[node] = time.monotonic()
             return
         if other:
             self.warn(f"site '{title}' is now another installation; what it remembered is lost")
         if before is None:
             self.warn(f"site '{title}' is here")
-        self.known[name] = KnownSite(facts, node)
+        self.known[name] = KnownSite(facts, node, hosted)
+        if hosted:
+            self._hosted.setdefault(node, set()).add(name)
         self.attendance.heard(name)
         self._hand_over(self._exchange.open_at(name))
 
-    def _refuse(self, node: int, reason: str) -> None:
-        """Tell a node why it cannot take part; no answer is expected."""
+    def _refuse(self, node: int, name: str, reason: str) -> None:
+        """Tell a node why a site cannot take part; no answer is expected."""
         about = {"kind": "refused", "experiment": self.hello["experiment"], "reason": reason}
+        about["site"] = name[:64]
         self._send([(node, to_records(about), "query", HELLO_TIME)], [])
 
     def _disconnect(self, name: str, node: int, reason: str) -> None:
@@ -262,18 +216,34 @@ class FlowerTransport:
             self.warn("no site can be reached; waiting for one to come back")
 
     def _hand_over(self, positions: Iterable[int]) -> None:
+        """Send requests to the sites that are known; those to sites of one machine together."""
         current, outgoing, marks = self._exchange, [], []
         until = time.monotonic() + self.waiting.timeout
-        for i in positions:
-            request = current.requests[i]
-            if request.site not in self.known:
-                continue
-            node = self.known[request.site].node
-            content = to_records(request.facts, shared=request.shared, own=request.own)
+        for node, bundled, group in self._by_node(positions):
+            asked = [current.requests[i] for i in group]
+            content = tie(asked) if bundled else to_records(
+                asked[0].facts, shared=asked[0].shared, own=asked[0].own
+            )  # fmt: skip
             outgoing.append((node, content, "train", self.waiting.timeout))
-            marks.append(Sent(node, until, current.number, i, request.site))
-            current.expected.add(i)
+            names = tuple(request.site for request in asked)
+            marks.append(Sent(node, until, current.number, tuple(group), names, bundled))
+            current.expected.update(group)
         self._send(outgoing, marks)
+
+    def _by_node(self, positions: Iterable[int]) -> list[tuple[int, bool, list[int]]]:
+        """The requests of each message: one, or up to `bundle` of them to the same machine."""
+        found: list[tuple[int, bool, list[int]]] = []
+        filling: dict[int, list[int]] = {}
+        for i in positions:
+            site = self.known.get(self._exchange.requests[i].site)
+            if site is None:
+                continue
+            group = filling.get(site.node) if site.hosted else None
+            if group is None or len(group) >= self.bundle:
+                group = filling[site.node] = []
+                found.append((site.node, site.hosted, group))
+            group.append(i)
+        return found
 
     def _send(self, outgoing: list[tuple[int, RecordDict, str, float]], marks: list[Sent]) -> None:
         messages = [
@@ -306,23 +276,27 @@ class FlowerTransport:
             self._backoff.take()
 
     def _open(self, sent: Sent, incoming: IncomingAnswer, stale: bool) -> None:
-        if sent.site and not incoming.from_link:
-            self.attendance.heard(sent.site)
+        for site in sent.sites if not incoming.from_link else ():
+            self.attendance.heard(site)
+            if stale:
+                self.attendance.came_late(site)
         if stale:
-            if not incoming.from_link:
-                self.attendance.came_late(sent.site)
             return
         content: Message | str
         try:
             content = from_records(incoming.content(), self.limit)
         except FedkinError as error:
             content = str(error)
-        if sent.exchange is not None:
-            if incoming.lost:
-                self._disconnect(
-                    self._exchange.requests[sent.position].site, sent.node, str(content)
-                )
+        if sent.exchange is None:
+            if not isinstance(content, str):
+                self._meet(sent.node, content)
+        elif incoming.lost:
+            for site in sent.sites:
+                self._disconnect(site, sent.node, str(content))
+        else:
+            count = len(sent.positions)
+            if isinstance(content, str) or not sent.bundled:
+                answers = [content] * count
             else:
-                self._exchange.answers[sent.position] = content
-        elif not isinstance(content, str):
-            self._meet(sent.node, content)
+                answers = untie(content, count)
+            self._exchange.answers |= dict(zip(sent.positions, answers, strict=True))

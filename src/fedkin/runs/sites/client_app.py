@@ -15,7 +15,9 @@ from flwr.clientapp import ClientApp
 
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.errors import FedkinError
-from fedkin.runs.sites.policy import PolicyError, SitePolicy
+from fedkin.runs.sites.answering import answered
+from fedkin.runs.sites.machine import Machine
+from fedkin.runs.sites.policy import SitePolicy
 from fedkin.runs.sites.site import SiteWorker
 
 app = ClientApp()
@@ -39,18 +41,15 @@ def worker(name: str, data: str, home: str, device: str, policy: str) -> SiteWor
     return SiteWorker(name, Path(data), Path(home), device, policy=limits)
 
 
-def reply(message: Message, site: SiteWorker) -> Message:
-    """The site's answer, or its reason for giving none."""
+def reply(message: Message, site: SiteWorker | Machine) -> Message:
+    """The answer of a site, or of the sites of a machine."""
     try:
-        tensors, facts = site.answer(*from_records(message.content))
-    except FedkinError as error:
-        if site.refused is None:
-            site.say(f"a request could not be answered: {error}")
-        # an error about data may quote values, which must not reach the server
-        reason = str(error)
-        if isinstance(error, PolicyError):
-            reason = "that is outside what this site allows; details are on the site's screen"
-        elif site.refused is not None:
-            reason = "its data do not fit; details are on the site's screen"
-        tensors, facts = {}, {"error": reason, "name": site.name}
+        given = from_records(message.content)
+        if isinstance(site, Machine):
+            tensors, facts = site.respond(*given)
+        else:
+            tensors, facts = answered(site, *given)
+    except FedkinError as error:  # nothing of the data was touched yet
+        site.say(f"a request could not be answered: {error}")
+        tensors, facts = {}, {"error": str(error), "name": site.name}
     return Message(to_records(facts, reply=tensors), reply_to=message)

@@ -48,6 +48,7 @@ from fedkin.engines.flower.scripts.backoff import Backoff
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import take_lock
 from fedkin.runs.sites.client_app import reply
+from fedkin.runs.sites.machine import Machine
 from fedkin.runs.sites.site import SiteWorker
 
 PIECES = (0.02, 0.5)  # seconds, shortest and longest, before a missing piece is requested again
@@ -63,7 +64,7 @@ class JoinOptions:
     `patience` is how many seconds it waits for a server that it has never reached."""
 
     server: str
-    site: SiteWorker
+    site: SiteWorker | Machine
     keys: SiteFiles | None
     poll: float = 0.2
     stay: bool = False
@@ -97,11 +98,11 @@ def join(options: JoinOptions, say: Callable[[str], None]) -> None:
     wait_for_server(options.server, authority, say, options.patience)
     if options.keys:
         check_key(options.server, options.keys.authority, read_public(options.keys.public))
-    say(f"site '{options.site.name}' is connecting to {options.server} (Ctrl-C: leave)")
+    say(f"{options.site.title} is connecting to {options.server} (Ctrl-C: leave)")
     for sentence in endings(authority, authority.with_name("site.pem")) if authority else ():
         say(f"note: {sentence}")
     with take_lock(options.site.home):
-        for experiment in options.site.ledger.forget_older(FORGET_DAYS):
+        for experiment in options.site.forget_older(FORGET_DAYS):
             say(f"forgot what was remembered for '{experiment}': no request for {FORGET_DAYS} days")
         told, refused_at, patience = False, inf, options.patience
         while (end := answer_until_end(options, say)) is not End.DONE:
@@ -137,8 +138,8 @@ def answer_until_end(options: JoinOptions, say: Callable[[str], None]) -> End:
                     continue
                 backoff.over()
                 if site.finished:
-                    site.finished = False
-                    say(f"finished: the model of '{site.name}' is {site.model_path}")
+                    site.begin_anew()
+                    say(f"finished: {site.result}")
                     leave_at = inf if options.stay else time.monotonic() + LINGER
                 elif site.refused is not None and told != site.refused:
                     told = site.refused
@@ -169,7 +170,7 @@ def start_node(options: JoinOptions, place: Endpoint, home: Path) -> Child:
     return Child("supernode.py", words, home, home / "supernode.log")
 
 
-def answer_waiting(place: Endpoint, tasks: RuntimeHttpClient, site: SiteWorker) -> bool:
+def answer_waiting(place: Endpoint, tasks: RuntimeHttpClient, site: SiteWorker | Machine) -> bool:
     """Answer the waiting message, if there is one. A failure inside Flower affects this message
     only: the server continues without the answer, or asks again."""
     try:
@@ -203,7 +204,7 @@ def pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
     return message, context
 
 
-def answer_message(client: RuntimeHttpClient, site: SiteWorker) -> None:
+def answer_message(client: RuntimeHttpClient, site: SiteWorker | Machine) -> None:
     """One message: what Flower's own client app process does, without the process."""
     with heartbeat(client):
         message, context = pull_message(client)

@@ -18,7 +18,7 @@ from fedkin.data import DataConfig
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.facts import with_facts
 from fedkin.data.site import SHARED_KEYS, Agreement
-from fedkin.engines.flower.transport import KnownSite, WaitPolicy
+from fedkin.engines.flower.exchange import KnownSite, WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.contents import MOST_CLIENTS
@@ -26,7 +26,7 @@ from fedkin.runs.limits import LONGEST_WAIT
 from fedkin.runs.plugins import is_file, refuse_files
 from fedkin.runs.reading import read_json
 from fedkin.runs.sites.announcement import announce
-from fedkin.runs.sites.site import NAME
+from fedkin.runs.sites.names import NAME
 from fedkin.runs.validation import validated
 from fedkin.tensors import write_text
 from fedkin.toml import read_toml, to_toml

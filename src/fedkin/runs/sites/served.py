@@ -33,6 +33,7 @@ from fedkin.runs.training import Trainer
 from fedkin.tensors import write_tensors
 
 HELLO_LIMIT = 10**6
+MOST_BUNDLED = 25  # requests in a message to a machine of many sites, if models are small
 Say = Callable[[str], None]
 
 
@@ -155,7 +156,9 @@ def make_trainer(
             f"the sites' model has {plan.cards[0]['parameters']} parameters, the server's "
             f"{problem.size}; the versions of fedkin differ"
         )
-    transport.limit = 64 * 2**20 + 8 * problem.size * problem.initial.element_size()
+    model = problem.size * problem.initial.element_size()
+    transport.limit = 64 * 2**20 + 8 * model
+    transport.bundle = max(1, min(MOST_BUNDLED, 16 * 2**20 // model))
 
     samples = problem.train.sizes
     secure = secure_sums(plan.secure, hello["setup"], samples) if plan.secure else None

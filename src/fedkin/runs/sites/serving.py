@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 
 from fedkin.engines.flower.certificates import ServerFiles
+from fedkin.engines.flower.exchange import WaitPolicy
 from fedkin.engines.flower.keys import endings
 from fedkin.engines.flower.link import APP, Link
 from fedkin.engines.flower.reach import is_loopback
-from fedkin.engines.flower.transport import WaitPolicy
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder, next_folder
 from fedkin.runs.provenance import BY_SERVE, RESUME_SERVED, RUNS, versions

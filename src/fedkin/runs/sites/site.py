@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from fedkin.runs.models import named
 from fedkin.runs.reading import read_text
 from fedkin.runs.sites.announcement import Announcement, in_words
 from fedkin.runs.sites.ledger import Ledger
+from fedkin.runs.sites.names import check_name, safe
 from fedkin.runs.sites.policy import TABLES, PolicyError, SitePolicy
 from fedkin.runs.sites.sums import agree_to_sums, answer_stage, no_rows
 from fedkin.runs.sites.terms import Terms
@@ -38,7 +37,6 @@ from fedkin.version import __version__
 
 MODEL_FILE = "model.safetensors"
 LINE_EVERY = 10.0  # seconds between two lines of progress
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 @dataclass
@@ -97,6 +95,23 @@ class SiteWorker:
             card = site._hello("check", setup)
         return {key: card[key] for key in ("train", "test", "shape", "num_classes", "parameters")}
 
+    # as the process sees it that connects it
+
+    @property
+    def title(self) -> str:
+        return f"site '{self.name}'"
+
+    def begin_anew(self) -> None:
+        self.finished = False
+
+    @property
+    def result(self) -> str:
+        return f"the model of '{self.name}' is {self.model_path}"
+
+    def forget_older(self, days: float) -> list[str]:
+        """Remove what is remembered of runs that are over for so long; gives their names."""
+        return self.ledger.forget_older(days)
+
     @property
     def model_path(self) -> Path:
         """Where the site's own model is at the end."""
@@ -104,7 +119,7 @@ class SiteWorker:
 
     def answer(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Message:
         """The answer to a request; a FedkinError says why there is none."""
-        kind, experiment = facts["kind"], _safe(facts["experiment"])
+        kind, experiment = facts["kind"], safe(facts["experiment"])
         if kind == "hello":
             return {}, self._greeted(experiment, facts["setup"])
         if kind == "refused":
@@ -258,9 +273,8 @@ class SiteWorker:
             return answer()
         return store.answer(RequestPosition(*facts["place"]), work.memory, answer)
 
-    @lru_cache(maxsize=8)  # noqa: B019  (a site lives as long as its process)
     def _store(self, experiment: str, contender: str) -> Store:
-        return Store(self.home / "memory" / experiment / _safe(contender))
+        return Store(self.home / "memory" / experiment / safe(contender))
 
     def _finish(
         self, work: Experiment, experiment: str, tensors: dict[str, Tensor], facts: dict[str, Any]
@@ -287,21 +301,7 @@ class SiteWorker:
         return {"written": True}
 
 
-def check_name(name: str) -> None:
-    if not re.fullmatch(NAME, name):
-        raise FedkinError(f"{name!r} cannot be a site's name: letters, digits, . _ - only")
-
-
 def _sizes(data: ClientData) -> dict[str, int | None]:
     """How many rows each part has; None for a part that there is not."""
     parts = {"train": data.train, "test": data.test, "validation": data.validation}
     return {name: None if part is None else int(part.sizes[0]) for name, part in parts.items()}
-
-
-def _safe(name: str) -> str:
-    """A name from the server, checked to be safe as a file name."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise FedkinError(
-            f"'{shown(name, 100)}' cannot be the name of an experiment or a contender"
-        )
-    return name

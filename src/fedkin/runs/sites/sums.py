@@ -141,7 +141,7 @@ def agree_to_sums(secure: SecureSite | None, setup: Mapping[str, Any]) -> None:
     elif announced(setup) is not None:
         raise FedkinError(
             "this run adds sites' answers up securely, for which this site needs its certificate: "
-            "join with --certs, a folder with site.pem in it (made by `fedkin certs`)"
+            "join with --certs, a folder with site.pem in it (made by `fedkin certs`), not --sites"
         )
 
 
