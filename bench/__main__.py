@@ -118,10 +118,12 @@ def main() -> None:
     if options.json:
         print(json.dumps(list(found), indent=1))
         return
-    for place, row in enumerate(found):  # each is shown as soon as it is there
+    header: list[str] = []
+    for row in found:  # each is shown as soon as it is there
         shown = {k: f"{v:.3f}" if isinstance(v, float) else str(v) for k, v in row.items()}
         widths = {name: max(14, len(name), len(text)) for name, text in shown.items()}
-        if place == 0:
+        if list(shown) != header:
+            header = list(shown)
             print("  ".join(f"{name:>{width}}" for name, width in widths.items()))
         print("  ".join(f"{text:>{widths[k]}}" for k, text in shown.items()), flush=True)
 

@@ -33,10 +33,10 @@ class RaySettings:
     gpus: float = 0.0
 
 
-def connect(settings: RaySettings) -> dict[str, float]:
+def connect(settings: RaySettings, cpus: int | None = None) -> dict[str, float]:
     """Join the cluster at the address, or start a Ray of our own; gives the cluster's resources.
 
-    A Ray that this process uses already is used.
+    A Ray that this process uses already is used. One of our own has `cpus`, or the machine's.
     """
     if ray.is_initialized():
         return dict(ray.cluster_resources())
@@ -56,7 +56,7 @@ def connect(settings: RaySettings) -> dict[str, float]:
     try:
         if settings.address is None:
             ray.init(
-                num_cpus=os.cpu_count() or 1, include_dashboard=False,
+                num_cpus=cpus or os.cpu_count() or 1, include_dashboard=False,
                 object_store_memory=_store_size(), **common,
             )  # fmt: skip
         else:
