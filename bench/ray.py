@@ -106,7 +106,7 @@ def million() -> Row:
     from fedkin.engines.ray.shard import Described
 
     config = DataConfig(name="crowd", num_clients=1_000_000, samples=10, dim=60, test_fraction=0.0)
-    problem = Problem(mlp(60, 10), load_elsewhere(config, 0)[0], batch_size=20)
+    problem = Problem(mlp(60, 10), load_elsewhere(config, 0).data, batch_size=20)
     fed = shards_of(Described(config, 0), problem, 2)
     ours = Ours(fed, FedAvg(lr=0.01, local_steps=5))
     ours()

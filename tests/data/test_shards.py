@@ -30,7 +30,7 @@ def test_a_shard_of_other_data_is_a_part_of_what_is_loaded() -> None:
 
 def test_data_elsewhere_tell_sizes_names_and_class_counts_but_no_example() -> None:
     config = DataConfig(name="digits", num_clients=6)
-    here, (there, digest) = load(config, 3), load_elsewhere(config, 3)
+    here, (there, digest, _) = load(config, 3), load_elsewhere(config, 3)
     assert torch.equal(there.train.sizes, here.train.sizes)
     assert there.names == here.names
     assert not there.train.here

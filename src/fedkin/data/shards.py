@@ -3,29 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
+from fedkin.data.build import build
 from fedkin.data.clients import ClientData, Examples
 from fedkin.data.config import DataConfig
 from fedkin.data.crowd import crowd, crowd_elsewhere
 from fedkin.data.describe import checksum, class_counts
+from fedkin.data.facts import with_facts
 from fedkin.data.load import load
+from fedkin.data.own_rows import Kinds, kinds_of, load_rows
+from fedkin.data.tables import read_frame, table_pool
 
 
-def load_some(config: DataConfig, seed: int, first: int, last: int) -> ClientData:
-    """Clients first .. last-1 of what `load` gives; of a crowd no others are ever made."""
+class Elsewhere(NamedTuple):
+    """All clients without their examples, the checksum of these ("" for a crowd), and what must
+    be known of a table to read some of its rows (None: it is read whole)."""
+
+    data: ClientData
+    checksum: str
+    kinds: Kinds | None
+
+
+def load_some(
+    config: DataConfig, seed: int, first: int, last: int, known: Elsewhere | None = None
+) -> ClientData:
+    """Clients first .. last-1 of what `load` gives.
+
+    Of a crowd no others are ever made, and of a table that is `known` no others are kept.
+    """
+    config = config.resolved()
     if config.name == "crowd":
-        return crowd(config.resolved(), seed, first, last)
+        return crowd(config, seed, first, last)
+    if known is not None and known.kinds is not None:
+        return load_rows(config, seed, known.data, first, last, known.kinds)
     return some_clients(load(config, seed), first, last)
 
 
-def load_elsewhere(config: DataConfig, seed: int) -> tuple[ClientData, str]:
-    """All clients without their examples, and the checksum of these ("" for a crowd)."""
+def load_elsewhere(config: DataConfig, seed: int) -> Elsewhere:
+    """What is known of all clients where their examples are not."""
+    config = config.resolved()
     if config.name == "crowd":
-        return crowd_elsewhere(config.resolved()), ""
-    data = load(config, seed)
-    return without_examples(data), checksum(data)
+        return Elsewhere(crowd_elsewhere(config), "", None)
+    kinds = None
+    if config.name in ("csv", "parquet"):
+        frame = read_frame(config)
+        pool = table_pool(frame, config, f"table '{config.path}'")
+        data, kinds = with_facts(build(pool, config, seed), config), kinds_of(frame, config)
+    else:
+        data = load(config, seed)
+    return Elsewhere(without_examples(data), checksum(data), kinds)
 
 
 def some_clients(data: ClientData, first: int, last: int) -> ClientData:

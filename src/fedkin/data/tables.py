@@ -59,13 +59,13 @@ def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise FedkinError(f"{where} has two columns '{twice}'; rename one")
-    target = _column(frame, config.target_column, TARGET_NAMES, "target", where)
+    target = target_column(frame, config, where)
     if target is None:
         raise FedkinError(
             f"{where} has no column named target, label or y; say which of "
             f"{_listed(frame)} is to be predicted with target_column"
         )
-    client = _column(frame, config.client_column, CLIENT_NAMES, "client", where)
+    client = client_column(frame, config, where)
     if client == target:
         raise FedkinError(f"column '{target}' of {where} cannot be both client and target")
     if client is None and config.partition in (None, "column"):
@@ -97,6 +97,16 @@ def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
     if others["time"] is not None:
         pool.times = _times(frame[others["time"]], where)
     return pool
+
+
+def target_column(frame: pd.DataFrame, config: DataConfig, where: str) -> str | None:
+    """The column to be predicted: the one named, or one with a usual name."""
+    return _column(frame, config.target_column, TARGET_NAMES, "target", where)
+
+
+def client_column(frame: pd.DataFrame, config: DataConfig, where: str) -> str | None:
+    """The column that names each row's client: the one named, or one with a usual name."""
+    return _column(frame, config.client_column, CLIENT_NAMES, "client", where)
 
 
 def _features(

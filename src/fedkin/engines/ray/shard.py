@@ -23,7 +23,7 @@ from fedkin.core.problem import Problem
 from fedkin.core.steps import find_step, lend_step
 from fedkin.core.variants import Variant
 from fedkin.data import ClientData, DataConfig
-from fedkin.data.shards import load_elsewhere, load_some
+from fedkin.data.shards import Elsewhere, load_elsewhere, load_some
 from fedkin.engines.embedded import Choices, Embedded
 from fedkin.errors import FedkinError
 from fedkin.version import __version__
@@ -35,10 +35,14 @@ Place = tuple[str, int, int, int]
 
 @dataclass(frozen=True)
 class Described:
-    """Data that every shard reads or generates by itself, as a config describes them."""
+    """Data that every shard reads or generates by itself, as a config describes them.
+
+    `known` is what a reader has found out about them.
+    """
 
     config: DataConfig
     seed: int
+    known: Elsewhere | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class Shard:
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def read(self, source: Described) -> tuple[ClientData, str]:
-        """What the driver must know of the data: everything but the examples; their checksum."""
+    def read(self, source: Described) -> Elsewhere:
+        """What the driver must know of the data: everything but the examples."""
         return load_elsewhere(source.config, source.seed)
 
     def take(
@@ -112,7 +116,7 @@ class Shard:
             importlib.import_module(module)
         own = data
         if isinstance(data, Described):
-            own = load_some(data.config, data.seed, first, last)
+            own = load_some(data.config, data.seed, first, last, data.known)
         assert isinstance(own, ClientData)
         self.problem = problem.with_data(own, device)
         self._engines, self._last = {}, {}

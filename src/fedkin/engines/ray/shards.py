@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -19,7 +20,7 @@ from ray.exceptions import (
 from fedkin.core.problem import Problem
 from fedkin.core.steps import offering
 from fedkin.data import ClientData
-from fedkin.data.shards import some_clients, without_examples
+from fedkin.data.shards import Elsewhere, some_clients, without_examples
 from fedkin.engines.ray.borders import borders, costs, measured_speeds
 from fedkin.engines.ray.connection import RaySettings, connect
 from fedkin.engines.ray.shard import Answer, Described, Shard, Work, versions
@@ -63,9 +64,10 @@ class Shards:
         """What the driver must know of data that shards read: all but the examples; a checksum."""
         assert isinstance(self.source, Described)
         actor = self._new("fedkin reader", 1)
-        found: tuple[ClientData, str] = self._once(actor.read.remote(self.source))
+        found: Elsewhere = self._once(actor.read.remote(self.source))
         ray.kill(actor)
-        return found
+        self.source = replace(self.source, known=found)
+        return found.data, found.checksum
 
     def begin(self, problem: Problem) -> None:
         """Start the actors and let each take its clients."""
