@@ -15,8 +15,9 @@ import pytest
 
 from fedkin.command.compare import compare
 from fedkin.errors import FedkinError
-from fedkin.runs.comparison import Entry, Task, batches, execute, load_plan, plan, save_plan
+from fedkin.runs.comparison import Entry, execute, load_plan, plan, save_plan
 from fedkin.runs.config import make_config
+from fedkin.runs.tasks import Task, batches
 from fedkin.runs.training import Trainer
 from tests.run_command import Fedkin
 

@@ -16,12 +16,13 @@ from fedkin.command import folds as command
 from fedkin.command.runs import resume
 from fedkin.data import DataConfig, load
 from fedkin.errors import FedkinError
-from fedkin.runs.comparison import Watch, execute, fold_tasks, perform, plan
+from fedkin.runs.comparison import execute, fold_tasks, plan
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.fold_scores import add_up, read_scores
 from fedkin.runs.groups import find_runs
 from fedkin.runs.listing import find_runs as listed
 from fedkin.runs.provenance import complete
+from fedkin.runs.tasks import Watch, perform
 
 SIZES = {"a": 23, "b": 11, "c": 4}
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedkin.runs.comparison import DONE, Entry
+from fedkin.runs.comparison import Entry
 from fedkin.runs.config import make_config
+from fedkin.runs.tasks import DONE
 from fedkin.runs.workers import shares
 
 SMALL = ("--seeds", "2", "--num-clients", "5", "--data", "digits", "--eval-every", "5")

@@ -24,10 +24,8 @@ from fedkin.runs import capacity
 from fedkin.runs.alone import common_alone, gains, task
 from fedkin.runs.capacity import mean_levels
 from fedkin.runs.comparison import (
-    DONE,
     Entry,
     execute,
-    in_folds,
     load_plan,
     plan,
     rounds_of,
@@ -40,6 +38,7 @@ from fedkin.runs.measures import Measure
 from fedkin.runs.options import keys_given, parse, places
 from fedkin.runs.plugins import short_name
 from fedkin.runs.provenance import RUNS, complete
+from fedkin.runs.tasks import DONE
 from fedkin.runs.trackers import make_tracker
 from fedkin.runs.user_code import known_method
 from fedkin.runs.workers import execute_in_processes
@@ -94,12 +93,10 @@ def finish(
     left = [e for e in entries if not (e.folder(parent) / DONE).exists()]
     with watched(f"{len(left)} runs", sum(rounds_of(e.config) for e in left)) as (advance, stop):
         if any(entry.config.engine == "ray" for entry in left):
-            if any(in_folds(entry.config) for entry in left):
-                raise FedkinError("engine ray computes no folds: leave engine or test out")
             need_ray()
             from fedkin.runs.spread import execute_on_cluster
 
-            errors = execute_on_cluster(left, parent, advance, stop)
+            errors = execute_on_cluster(left, parent, advance, stop, trackers)
         elif jobs > 1:
             errors = execute_in_processes(left, parent, advance, stop, jobs, trackers)
         else:

@@ -20,9 +20,10 @@ from fedkin.papers.item import Item, Line, Panel, Scale, slug
 from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
 from fedkin.papers.tuning import tuned
-from fedkin.runs.comparison import DONE, Entry, execute
+from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import RunConfig, read_config
 from fedkin.runs.groups import Records
+from fedkin.runs.tasks import DONE
 from fedkin.runs.workers import execute_in_processes
 from fedkin.tensors import write_text
 

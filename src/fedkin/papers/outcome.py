@@ -11,8 +11,8 @@ import pandas as pd
 
 from fedkin.papers.claims import Values
 from fedkin.papers.item import Item, Panel, Scale, slug
-from fedkin.runs.comparison import DONE
 from fedkin.runs.groups import Records
+from fedkin.runs.tasks import DONE
 
 # beside a panel's runs: the time they took; beside an item's results: what was measured, and how
 TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"

@@ -23,7 +23,7 @@ from fedkin.methods.registry import get_method
 from fedkin.reports import curves, tables
 from fedkin.reports.latex import latex_table
 from fedkin.reports.write import Findings, conclusions, findings, write_report
-from fedkin.runs.comparison import Entry, Task, Watch, execute, perform, plan, save_plan
+from fedkin.runs.comparison import Entry, execute, plan, save_plan
 from fedkin.runs.options import by_keys, places
 from fedkin.runs.plots import Picture
 from fedkin.runs.progress import Progress, followers
@@ -31,6 +31,7 @@ from fedkin.runs.provenance import BY_PYTHON, complete, versions
 from fedkin.runs.run import Run
 from fedkin.runs.settings import Settings, make_settings
 from fedkin.runs.stored import StoredRun
+from fedkin.runs.tasks import Task, Watch, perform
 from fedkin.toml import to_toml
 
 Problems = Problem | Callable[[int], Problem]

@@ -25,8 +25,8 @@ from fedkin.methods.base import use
 from fedkin.methods.registry import get_method
 from fedkin.models import build
 from fedkin.runs.advice_scores import judge_loss, judge_models
-from fedkin.runs.comparison import MOST_NUMBERS
 from fedkin.runs.measures import Measure
+from fedkin.runs.tasks import MOST_NUMBERS
 
 Floats = npt.NDArray[np.float64]
 ALONE, ONE = "local", "fedavg"

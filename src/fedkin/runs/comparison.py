@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedkin.core.problem import Problem
 from fedkin.data import ClientData
-from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.errors import FedkinError
-from fedkin.methods import Method
 from fedkin.methods.registry import form_for
 from fedkin.runs import contents
 from fedkin.runs.config import RunConfig, make_config
@@ -25,27 +22,13 @@ from fedkin.runs.measures import choose_metrics
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import short_name
 from fedkin.runs.reading import read_json
-from fedkin.runs.settings import Settings
-from fedkin.runs.trackers import make_tracker
-from fedkin.runs.training import Trainer
+from fedkin.runs.tasks import DONE, Errors, Task, Watch, perform
 from fedkin.tensors import write_text
 
-PLAN, DONE = "compare.json", "done"
-# how many numbers of stacked models one lockstep may hold: 1 GB in single precision
-MOST_NUMBERS = 250_000_000
+if TYPE_CHECKING:
+    from fedkin.engines.ray.shards import Shards  # which needs Ray
 
-
-@dataclass(frozen=True)
-class Task:
-    """One run to be made: where, its problem and method, and the text of its config file."""
-
-    label: str
-    path: Path
-    problem: Problem
-    method: Method
-    settings: Settings
-    text: Callable[[], str]
-    fold: int = 0
+PLAN = "compare.json"
 
 
 Describe = Callable[[RunConfig, ClientData], str]
@@ -67,12 +50,18 @@ class Entry:
 
 
 def make_task(
-    label: str, path: Path, config: RunConfig, data: ClientData, describe: Describe, fold: int = 0
+    label: str,
+    path: Path,
+    config: RunConfig,
+    data: ClientData,
+    describe: Describe,
+    fold: int = 0,
+    shards: Shards | None = None,
 ) -> Task:
     """A config's run in this folder."""
     return Task(
         label, path, config.make_problem(data), config.make_method(), config.settings(),
-        lambda: describe(config, data), fold,
+        lambda: describe(config, data), fold, shards,
     )  # fmt: skip
 
 
@@ -123,22 +112,6 @@ def to_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """The opposite of `to_rows`."""
     return [Entry(r["label"], r["seed"], make_config(r["config"], PLAN)) for r in rows]
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Who is told of runs, and how they are stopped.
-
-    `on_round` is called with the run's label after each of its rounds. When `stop` is set every
-    run finishes its round and saves. `trackers` are names.
-    """
-
-    on_round: Callable[[str], None]
-    stop: threading.Event
-    trackers: Sequence[str] = ()
-
-
-Errors = dict[str, BaseException]
 
 
 def execute(
@@ -215,9 +188,13 @@ def fold_tasks(
     config: RunConfig,
     data_of: Callable[[RunConfig], ClientData],
     describe: Describe,
+    shards: Mapping[int, Shards] | None = None,
 ) -> Folded:
-    """The runs of all folds; the folder of the whole is made if it is not there."""
-    if config.engine != "embedded":
+    """The runs of all folds; the folder of the whole is made if it is not there.
+
+    With engine ray `data_of` puts a fold's shards into `shards`.
+    """
+    if config.engine != ("embedded" if shards is None else "ray"):
         raise FedkinError(f"engine {config.engine} computes no folds: leave engine or test out")
     if config.patience is not None:
         raise FedkinError(
@@ -227,77 +204,14 @@ def fold_tasks(
         fold: config.model_copy(update={"data": config.data.model_copy(update={"fold": fold})})
         for fold in range(1, (config.data.folds or 0) + 1)
     }
+    data = {fold: data_of(own) for fold, own in configs.items()}
     tasks = tuple(
-        make_task(label, path / FOLDS / f"fold-{fold}", own, data_of(own), describe, fold)
+        make_task(
+            label, path / FOLDS / f"fold-{fold}", own, data[fold], describe, fold,
+            shards and shards[fold],
+        )
         for fold, own in configs.items()
-    )
+    )  # fmt: skip
     if not (path / "config.toml").exists():
         RunFolder.create(path, describe(config, tasks[0].problem.data)).close()
     return Folded(path, config, tasks)
-
-
-def perform(tasks: Sequence[Task], watch: Watch) -> Errors:
-    """Run tasks of one method, as many as can be at once; errors by folder."""
-    errors = Errors()
-    for batch in batches(tasks):
-        if watch.stop.is_set():
-            break
-        errors |= _together(batch, watch)
-    return errors
-
-
-def batches(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Batches of runs to compute as one: same shape, and no more than fit in memory.
-
-    A run with a memory limit is computed alone: only then can its state go to files.
-    """
-    found: list[list[Task]] = []
-    for task in tasks:
-        numbers = task.problem.num_clients * task.problem.size
-        for batch in found:
-            alike = can_merge([batch[0].problem, task.problem]) and task.settings.memory is None
-            if alike and (len(batch) + 1) * numbers <= MOST_NUMBERS:
-                batch.append(task)
-                break
-        else:
-            found.append([task])
-    return found
-
-
-def _together(batch: Sequence[Task], watch: Watch) -> Errors:
-    settings = batch[0].settings
-    lockstep = Lockstep([task.problem for task in batch], settings.strategy, settings.threads)
-    lock = threading.Lock()
-
-    def live(number: int) -> None:
-        task = batch[number]
-        started = (task.path / "config.toml").exists()
-        folder = RunFolder.open(task.path) if started else RunFolder.create(task.path, task.text())
-        trainer = Trainer(
-            task.problem,
-            task.method,
-            task.settings,
-            folder,
-            (lambda contender: lockstep.engine_of(number, contender))
-            if settings.memory is None
-            else None,
-            len(batch),
-            fold=task.fold,
-        )
-        if started:
-            trainer.resume()
-
-        def tell(_: Any) -> None:
-            with lock:
-                watch.on_round(task.label)
-            trainer.stopping = watch.stop.is_set()
-
-        trainer.run(tell, [make_tracker(name, task.path) for name in watch.trackers])
-        if not trainer.done:
-            trainer.save()
-        else:
-            write_text(task.path / DONE, f"{trainer.round}\n")
-        folder.close()
-
-    errors = lockstep.together([lambda n=n: live(n) for n in range(len(batch))])  # type: ignore[misc]
-    return {str(t.path): error for t, error in zip(batch, errors, strict=True) if error is not None}

@@ -22,12 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def check_patience(problem: Problem, settings: Settings) -> None:
-    """Refuse to wait for a score that is never measured, or to go back where that cannot be."""
-    if settings.patience is not None and settings.engine == "ray":
-        raise FedkinError(
-            "patience is not for engine ray, whose shards do not go back to the best round: leave "
-            "it out, or use engine embedded"
-        )
+    """Refuse to wait for a score that is never measured."""
     if settings.patience is not None and problem.data.validation is None:
         raise FedkinError(
             "patience needs validation data to judge by: keep some of the training data for that "

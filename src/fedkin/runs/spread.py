@@ -20,8 +20,9 @@ from fedkin.engines.ray.connection import connect
 from fedkin.engines.ray.shard import versions
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.runs.cluster import ray_settings
-from fedkin.runs.comparison import DONE, Entry, execute, from_rows, to_rows
+from fedkin.runs.comparison import Entry, execute, from_rows, rounds_of, to_rows
 from fedkin.runs.provenance import complete, resolved_data
+from fedkin.runs.tasks import DONE
 from fedkin.runs.workers import shares
 from fedkin.tensors import write_bytes
 
@@ -34,8 +35,12 @@ def execute_on_cluster(
     parent: Path,
     on_round: Callable[[str], None],
     stop: threading.Event,
+    trackers: Sequence[str] = (),
 ) -> dict[str, BaseException]:
-    """As `comparison.execute`, on the cluster that the runs' settings name."""
+    """As `comparison.execute`, on the cluster that the runs' settings name.
+
+    Trackers are told by the nodes; files of theirs in a run folder come back with it.
+    """
     left = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
     if not left:
         return {}
@@ -44,13 +49,11 @@ def execute_on_cluster(
     errors: dict[str, BaseException] = {}
     task = ray.remote(num_cpus=1, max_retries=2)(run_share)
     parts = shares(left, max(1, int(resources.get("CPU", 1))))
-    waiting = {
-        task.options(name=f"fedkin {name}").remote(to_rows([_here(e) for e in own]), versions()): (
-            name,
-            own,
-        )
-        for name, own in parts.items()
-    }
+    waiting = {}
+    for name, own in parts.items():
+        rows = to_rows([_here(entry) for entry in own])
+        named = task.options(name=f"fedkin {name}")
+        waiting[named.remote(rows, versions(), tuple(trackers))] = (name, own)
     try:
         while waiting and not stop.is_set():
             ready, _ = ray.wait(list(waiting), timeout=LOOK)
@@ -66,7 +69,7 @@ def execute_on_cluster(
                     mistake = DivergedError if kind == "diverged" else FedkinError
                     errors[str(parent / place)] = mistake(text)
                 for entry in own:
-                    for _ in range(entry.config.rounds):
+                    for _ in range(rounds_of(entry.config)):
                         on_round(entry.label)
         for ref in waiting:
             ray.cancel(ref, force=True)
@@ -77,7 +80,7 @@ def execute_on_cluster(
 
 
 def run_share(
-    rows: Sequence[Mapping[str, Any]], expected: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], expected: Mapping[str, str], trackers: Sequence[str]
 ) -> tuple[dict[str, bytes], dict[str, tuple[str, str]]]:
     """On a node: some runs of a comparison; their files by name, and what went wrong."""
     if versions() != expected:
@@ -87,7 +90,8 @@ def run_share(
         )
     with tempfile.TemporaryDirectory(prefix="fedkin-") as place:
         parent = Path(place)
-        failed = execute(from_rows(rows), parent, complete, lambda _: None, threading.Event())
+        never = threading.Event()
+        failed = execute(from_rows(rows), parent, complete, lambda _: None, never, trackers)
         errors = {}
         for folder, error in failed.items():
             if not isinstance(error, FedkinError):

@@ -24,9 +24,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from fedkin.errors import DivergedError, FedkinError
-from fedkin.runs.comparison import DONE, Entry, execute, from_rows, to_rows
+from fedkin.runs.comparison import Entry, execute, from_rows, to_rows
 from fedkin.runs.provenance import complete
 from fedkin.runs.stopping import sets
+from fedkin.runs.tasks import DONE
 
 # seconds between two progress messages of a worker
 SILENCE = 0.25

@@ -139,6 +139,10 @@ class ShardedMemory:
                 count = shards.borders[k + 1] - shards.borders[k]
                 yield torch.zeros(count, *shape, dtype=dtype)
 
+    def forget(self) -> None:
+        """Nobody remembers anything."""
+        self.restore({})
+
     def restore(self, saved: Mapping[str, Rows], only: Sequence[int] | None = None) -> None:
         """Every shard (or some) remembers what its clients remembered then."""
         shards = self.engine.shards
