@@ -122,7 +122,7 @@ def _of_csv(path: Path, kinds: Kinds) -> Iterator[tuple[pd.Series[Any], Any]]:
 
 def _of_parquet(path: Path, kinds: Kinds) -> Iterator[tuple[pd.Series[Any], Any]]:
     """Row groups; of those without a row of these clients only the client column is read."""
-    from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+    from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:
         for group in range(file.num_row_groups):

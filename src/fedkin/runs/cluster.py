@@ -84,7 +84,10 @@ class Cluster:
         except ShardLostError as error:
             self._losses += 1
             if self._losses > MOST_LOSSES:
-                raise FedkinError(f"{error}, {self._losses} times in a row") from None
+                raise FedkinError(
+                    f"{error}, {self._losses} times in a row: see whether its node has enough "
+                    "memory and what its log says"
+                ) from None
             if self.settings.on_loss == "wait":
                 self._go_back(trainer, str(error))
             return

@@ -23,6 +23,7 @@ from fedkin.data import ClientData
 from fedkin.data.shards import Elsewhere, some_clients, without_examples
 from fedkin.engines.ray.borders import borders, costs, measured_speeds
 from fedkin.engines.ray.connection import RaySettings, connect
+from fedkin.engines.ray.mistakes import OUT_OF_MEMORY, SHORT, cause, check_room
 from fedkin.engines.ray.shard import Answer, Described, Shard, Work, versions
 from fedkin.errors import FedkinError
 
@@ -63,7 +64,7 @@ class Shards:
     def describe(self) -> tuple[ClientData, str]:
         """What the driver must know of data that shards read: all but the examples; a checksum."""
         assert isinstance(self.source, Described)
-        actor = self._new("fedkin reader", 1)
+        actor = self._new("fedkin reader", 1, 0.0)
         found: Elsewhere = self._once(actor.read.remote(self.source))
         ray.kill(actor)
         self.source = replace(self.source, known=found)
@@ -74,6 +75,7 @@ class Shards:
         count = self.settings.shards or min(self.cpus, problem.num_clients)
         self.cost = costs(problem.train.sizes)
         self.borders = borders(self.cost, [1.0] * count)
+        check_room(problem.data)
         blank = without_examples(problem.data)
         self._problem = ray.put(problem.with_data(blank, "cpu"))
         self.actors = [None] * count
@@ -87,7 +89,8 @@ class Shards:
             free = int(ray.available_resources().get("CPU", 0))
             each = max(1, min(each, free // max(1, len(numbers))))
         for k in numbers:
-            self.actors[k] = self._new(f"fedkin shard {k + 1} of {count}", each)
+            name = f"fedkin shard {k + 1} of {count}"
+            self.actors[k] = self._new(name, each, self.settings.gpus)
         for k in numbers:
             self._check(k)
         self._give(numbers)
@@ -95,8 +98,8 @@ class Shards:
         for k in numbers:
             self._late.pop(k, None)
 
-    def _new(self, name: str, cpus: int) -> Any:
-        kind = ray.remote(num_cpus=cpus, num_gpus=self.settings.gpus, max_restarts=0)(Shard)
+    def _new(self, name: str, cpus: int, gpus: float) -> Any:
+        kind = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Shard)
         label = f"{name} ({time.time_ns() % 10**9})"
         return kind.options(name=label, scheduling_strategy="SPREAD").remote(cpus)
 
@@ -215,7 +218,11 @@ class Shards:
                     return None
                 self._late.setdefault(k, (ref, time.monotonic()))
                 return None
-            except (ActorDiedError, RayActorError):
+            except OutOfMemoryError:
+                raise FedkinError(OUT_OF_MEMORY) from None
+            except (ActorDiedError, RayActorError) as error:
+                if SHORT in str(error):
+                    raise FedkinError(OUT_OF_MEMORY) from None
                 self.dead.add(k)
                 return None
             except RayTaskError as error:
@@ -268,21 +275,5 @@ class Shards:
             raise cause(error) from None
         except RayActorError as error:
             text = " ".join(str(error).split())
-            low = "low on memory" in text
+            low = SHORT in text
             raise FedkinError(OUT_OF_MEMORY if low else f"a shard ended: {text[:300]}") from None
-
-
-OUT_OF_MEMORY = (
-    "a node of the cluster ran out of memory while a shard took its data: give more shards on "
-    "more nodes, or fewer clients"
-)
-
-
-def cause(error: RayTaskError) -> BaseException:
-    """What went wrong in a shard: our own errors as they are."""
-    reason = error.cause
-    if isinstance(reason, FedkinError):
-        return FedkinError(str(reason))
-    if isinstance(reason, MemoryError | OutOfMemoryError) or "can't allocate" in str(reason):
-        return FedkinError(OUT_OF_MEMORY)
-    return error
