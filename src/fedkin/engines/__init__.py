@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,9 +30,10 @@ class Choosing(Protocol):
 
 
 def need_ray() -> None:
-    """Refuse the engine ray where Ray is not installed."""
+    """Refuse the engine ray where Ray is not installed; turn its authentication on."""
     if find_spec("ray") is None:
         raise FedkinError("engine 'ray' needs Ray: pip install 'fedkin[ray]'")
+    import_module("fedkin.engines.ray")  # before Ray itself, which reads it when it is imported
 
 
 def make_engine(

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-import fedkin.engines.ray  # noqa: F401  (before Ray itself: it turns authentication on)
 from fedkin.engines.ray.connection import connect
 from fedkin.engines.ray.shard import versions
 from fedkin.errors import DivergedError, FedkinError
