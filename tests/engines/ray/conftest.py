@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+import fedkin.engines.ray  # noqa: F401  (tests import Ray, and this must come before)
 from fedkin.core.problem import Problem
 from fedkin.runs.checks import problem
 

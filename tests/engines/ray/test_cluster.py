@@ -64,6 +64,7 @@ def test_a_killed_shard_is_restored_and_the_run_ends_as_without_it(
     assert struck.round == 6
 
 
+@pytest.mark.slow
 def test_without_a_folder_a_lost_shard_costs_nothing_either(
     local_ray: None, small: Problem
 ) -> None:
@@ -109,6 +110,6 @@ def test_more_shards_than_clients_are_refused(local_ray: None, small: Problem) -
 def test_shards_that_do_not_fit_the_cluster_are_refused_with_what_is_free(
     local_ray: None, small: Problem
 ) -> None:
-    settings = Settings(engine="ray", shards=1, gpus_per_shard=64, ray_timeout=5)
-    with pytest.raises(FedkinError, match="did not start within 5 seconds: the cluster has"):
+    settings = Settings(engine="ray", shards=1, gpus_per_shard=64, ray_timeout=0.5)
+    with pytest.raises(FedkinError, match=r"did not start within 0\.5 seconds: the cluster has"):
         cluster_of(small, settings, None)

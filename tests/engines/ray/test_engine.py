@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
 from fedkin.core.federation import Federation
 from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
+from fedkin.engines.ray import shards as shards_module
 from fedkin.engines.ray.engine import RayEngine
+from fedkin.engines.ray.shard import versions
 from fedkin.engines.ray.shards import Shards
+from fedkin.errors import FedkinError
 from fedkin.methods.scaffold import Scaffold
 from tests.helpers import federation, personal_models, run
 from tests.helpers import make_named as make
@@ -97,6 +101,22 @@ def test_memory_is_gathered_in_the_order_of_clients_and_given_back(
     other.engine.memory.restore(saved)
     back = {name: torch.cat(list(t.pieces)) for name, t in other.engine.memory.state().items()}
     assert torch.equal(back["c.values"], saved["c.values"])
+
+
+def test_what_clients_remember_can_be_forgotten(shards: Shards, small: Problem) -> None:
+    fed = sharded(shards, small)
+    run(Scaffold(lr=0.1, local_steps=2), fed, 2)
+    fed.engine.memory.forget()
+    assert fed.engine.memory.state() == {}
+
+
+@pytest.mark.parametrize("name", ["python", "fedkin", "torch"])
+def test_a_shard_with_another_version_is_refused(
+    name: str, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards_module, "versions", lambda: {**versions(), name: "0.0.1"})
+    with pytest.raises(FedkinError, match=rf"shard 2 has {name} \S+, this process 0.0.1"):
+        shards._check(1)
 
 
 def test_the_dashboard_shows_readable_names(shards: Shards) -> None:
