@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,9 +123,10 @@ def memory_of_children() -> Iterator[list[float]]:
 def descendants(parent: int) -> list[int]:
     """The processes that a process started, and those they started."""
     found = []
-    for task in Path(f"/proc/{parent}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *descendants(child)]
+    with suppress(OSError):  # it may end meanwhile
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
     return found
 
 

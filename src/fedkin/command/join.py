@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedkin.command.site_options import Certs, Insecure, Patience, need_flower
+from fedkin.command.site_options import Certs, Insecure, LogLevel, Patience, need_flower
 from fedkin.errors import FedkinError
 
 
@@ -59,6 +59,10 @@ def join(
         typer.Option(help="take part in secure sums of at least so many sites only"),
     ] = None,
     stay: Annotated[bool, typer.Option("--stay", help="wait for further runs")] = False,
+    log_level: LogLevel = "info",
+    leave: Annotated[
+        bool, typer.Option("--leave", help="only tell the server that this site leaves for good")
+    ] = False,
 ) -> None:
     """Take part in a run with this site's own data, which stay here.
 
@@ -70,9 +74,11 @@ def join(
       fedkin join --server server.example.org:8000 --data my.csv --name clinic-a --certs clinic-a
       fedkin join --server ... --data my.csv --name clinic-a --policy site.toml --yes
       fedkin join --server ... --sites wards --name north --policy site.toml --yes
+      fedkin join --server ... --data my.csv --name clinic-a --certs clinic-a --leave
     """
     need_flower()
     from fedkin.command.screen import say
+    from fedkin.engines.flower.logs import LogFile, Voice, check_level
     from fedkin.runs.sites import checking, joining
     from fedkin.runs.sites.machine import Machine, make_machine, to_check
     from fedkin.runs.sites.names import check_name
@@ -80,6 +86,7 @@ def join(
     from fedkin.runs.sites.sums import secure_site
 
     check_name(name)
+    check_level(log_level)
     if (data is None) == (sites is None):
         raise FedkinError("give this site's file with --data, or a folder of them with --sites")
     if data is not None and not data.is_file():
@@ -91,17 +98,20 @@ def join(
             for line in checking.report(one, path, own, config):
                 say(line)
         return
+    place.mkdir(parents=True, exist_ok=True)
+    voice = Voice(say, LogFile(place / "site.log", log_level))
     keys = joining.keys_for(server, certs, insecure)
     site: SiteWorker | Machine
     if sites is not None:
         if secure_at_least is not None:
             raise FedkinError("--secure-at-least needs a certificate for each site: not --sites")
-        site = make_machine(name, sites, place, device, say, limits, yes, server)
+        site = make_machine(name, sites, place, device, voice, limits, yes or leave, server)
         next(iter(site.sites.values())).lines = not sys.stdout.isatty()
     else:
         assert data is not None
-        agree = checking.agree_by(limits, data, yes, say)
+        agree = checking.agree_by(limits, data, yes, say) if not leave else lambda words: False
         secure = secure_site(name, keys, secure_at_least)
-        site = SiteWorker(name, data.resolve(), place, device, say, secure, limits, agree, server)
+        site = SiteWorker(name, data.resolve(), place, device, voice, secure, limits, agree, server)
         site.lines = not sys.stdout.isatty()
-    joining.join(joining.JoinOptions(server, site, keys, poll, stay, patience), say)
+    site.leaving = leave
+    joining.join(joining.JoinOptions(server, site, keys, poll, stay, patience, log_level), voice)

@@ -18,6 +18,9 @@ Patience = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="allow plain connections beyond loopback")
 ]
+LogLevel = Annotated[
+    str, typer.Option(help="what log files take: debug (every request), info, warning or error")
+]
 
 
 def need_flower() -> None:

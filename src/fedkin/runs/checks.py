@@ -107,11 +107,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def problem(model: str = "logistic", dtype: torch.dtype = torch.float32) -> Problem:
+def problem(
+    model: str = "logistic", dtype: torch.dtype = torch.float32, clients: int = 5
+) -> Problem:
     """Five clients with easy classes and a small model."""
     images = "cnn" in model
     shape = (1, 8, 8) if images else (5,)
-    data = blobs(clients=5, samples=20, dimension=64 if images else 5, shape=shape)
+    data = blobs(clients=clients, samples=20, dimension=64 if images else 5, shape=shape)
     return Problem(build(model, shape, CLASSES, seed=1), data, batch_size=6, dtype=dtype)
 
 

@@ -6,8 +6,10 @@ Flower's records: what the same run over the network does when nothing goes wron
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import torch
 
 from fedkin.data.site import Agreement
 from fedkin.engines.flower.engine import Flower, SiteRequest
@@ -15,6 +17,7 @@ from fedkin.engines.flower.exchange import KnownSite, WaitPolicy
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.engines.wire import Message
 from fedkin.runs.sites.plan import Plan, read_serve_config
+from fedkin.runs.sites.roster import Roster
 from fedkin.runs.sites.site import SiteWorker
 from fedkin.runs.training import Trainer
 
@@ -34,6 +37,12 @@ class NoNetwork:
             tensors, facts = self.sites[request.site].answer(*from_records(down))
             answers[i] = from_records(to_records(facts, reply=tensors))
         return answers
+
+
+def engine_over(transport: NoNetwork, roster: Roster) -> Callable[[str], Flower]:
+    """Engines for the sites that a roster has when they are made."""
+    cpu = torch.device("cpu")
+    return lambda name: Flower(transport, roster.names, "e", name, 1, cpu, print)
 
 
 def through_sites(config_path: Path, files: dict[str, Path], folder: Path) -> Trainer:

@@ -42,7 +42,7 @@ def test_an_answer_of_which_the_server_has_pieces_already_is_an_answer(
 
     monkeypatch.setattr(joining, "push_message", refuse)
     monkeypatch.setattr(joining, "reply", lambda message, site: message)
-    joining.answer_message(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    joining.answer_message(SimpleNamespace(), SimpleNamespace(say=print))  # type: ignore[arg-type]
     assert outputs == [(SubStatus.COMPLETED, "")]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fedkin.engines.flower.exchange import WaitPolicy
 from fedkin.engines.flower.processes import environment, free_port
-from fedkin.runs.sites.serving import prepare
+from fedkin.runs.sites.serving import Wanted, prepare
 from tests.runs.sites.world import embedded, write_config, write_data
 
 BIN = Path(sys.executable).parent
@@ -48,7 +48,7 @@ def test_a_superlink_and_supernodes_of_ones_own(tmp_path: Path):
     names = ("a", "b")
     files = write_data(tmp_path, names)
     config = write_config(tmp_path, "scaffold", rounds=2)
-    folder = prepare(config, 2, WaitPolicy(1.0, 300), tmp_path / "run")
+    folder = prepare(Wanted(config, 2, WaitPolicy(1.0, 300), tmp_path / "run"))
     folder.close()
     address, home = f"127.0.0.1:{free_port()}", tmp_path / "home"
     home.mkdir()

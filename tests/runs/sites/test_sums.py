@@ -26,7 +26,7 @@ from fedkin.runs.checks import usual
 from fedkin.runs.evaluation import score
 from fedkin.runs.sites.plan import Plan, read_serve_config
 from fedkin.runs.sites.served import make_trainer
-from fedkin.runs.sites.serving import prepare
+from fedkin.runs.sites.serving import Wanted, prepare
 from fedkin.runs.sites.site import SiteWorker
 from fedkin.runs.sites.sums import AT_LEAST, needs_rows, secure_site, secure_sums
 from fedkin.runs.training import Trainer
@@ -178,7 +178,7 @@ def test_every_method_is_served_by_sums_or_refused_with_the_reason():
 def test_methods_that_need_rows_are_refused_before_anything_is_made(certs: Path, tmp_path: Path):
     config, keys = write_config(tmp_path, "perm", rounds=1), ServerFiles.of(certs)
     with pytest.raises(FedkinError, match="method 'perm' cannot do with sums over sites: its step"):
-        prepare(config, 4, WaitPolicy(), tmp_path / "run", keys, True)
+        prepare(Wanted(config, 4, WaitPolicy(), tmp_path / "run", keys, True))
     assert not (tmp_path / "run").exists()
 
 
@@ -195,7 +195,9 @@ def test_what_cannot_be_is_refused(
     config = write_config(tmp_path, "fedavg", rounds=1)
     files = ServerFiles.of(certs) if keys else None
     with pytest.raises(FedkinError, match=reason):
-        prepare(config, clients, WaitPolicy(), tmp_path / "run", files, wanted, at_least)
+        prepare(
+            Wanted(config, clients, WaitPolicy(), tmp_path / "run", files, wanted, at_least)
+        )
 
 
 @pytest.mark.parametrize("stage", ["masked", "open"])
@@ -387,7 +389,7 @@ def test_real_sites_refuse_a_dishonest_server(
             for name in NAMES[:3]:
                 own = ("--certs", certs / "sites" / name, "--secure-at-least", 3)
                 processes.append(site(tmp_path, name, files[name], link.place.address, *own))
-            folder = prepare(config, 3, WaitPolicy(1.0, 60), tmp_path / "run", keys, True)
+            folder = prepare(Wanted(config, 3, WaitPolicy(1.0, 60), tmp_path / "run", keys, True))
             with link.run() as grid:
                 read = read_serve_config(config)[0]
                 trainer = make_trainer(grid, folder, read, True, 90, said.append)

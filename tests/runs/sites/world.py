@@ -26,7 +26,7 @@ from fedkin.engines.flower.link import Link
 from fedkin.runs.config import RunConfig
 from fedkin.runs.sites.plan import read_serve_config
 from fedkin.runs.sites.served import ServedTrainer, make_trainer
-from fedkin.runs.sites.serving import prepare
+from fedkin.runs.sites.serving import Wanted, prepare
 from fedkin.runs.training import Trainer
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -106,7 +106,8 @@ def run_over(
     registered: bool = False,
 ) -> tuple[ServedTrainer, list[str]]:  # fmt: skip
     """A whole run over the sites that are connected; the trainer, and what was said."""
-    folder, said = prepare(config_path, clients, waiting or WaitPolicy(1.0, 60), out), list[str]()
+    said: list[str] = []
+    folder = prepare(Wanted(config_path, clients, waiting or WaitPolicy(1.0, 60), out))
     config: RunConfig = read_serve_config(config_path)[0]
     with link.run() as grid:
         trainer = make_trainer(grid, folder, config, registered, 60, said.append)

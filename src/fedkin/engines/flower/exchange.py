@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,3 +82,21 @@ class Exchange:
             i for i, request in enumerate(self.requests)
             if request.site == site and i not in self.answers
         ]  # fmt: skip
+
+
+def by_node(
+    exchange: Exchange, positions: Iterable[int], known: Mapping[str, KnownSite], most: int
+) -> list[tuple[int, bool, list[int]]]:
+    """The requests of each message to a node: one to a site, or up to `most` to a machine's."""
+    found: list[tuple[int, bool, list[int]]] = []
+    filling: dict[int, list[int]] = {}
+    for i in positions:
+        site = known.get(exchange.requests[i].site)
+        if site is None:
+            continue
+        group = filling.get(site.node) if site.hosted else None
+        if group is None or len(group) >= most:
+            group = filling[site.node] = []
+            found.append((site.node, site.hosted, group))
+        group.append(i)
+    return found

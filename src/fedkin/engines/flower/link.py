@@ -63,7 +63,9 @@ folder = ""
 class Link:
     """A SuperLink process that we start and that `stop` ends."""
 
-    def __init__(self, home: Path, host: str, port: int, keys: ServerFiles | None) -> None:
+    def __init__(
+        self, home: Path, host: str, port: int, keys: ServerFiles | None, least: str = "info"
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self._home, self._keys = home, dict[str, bytes]()
         secret = home / "secret"
@@ -82,7 +84,7 @@ class Link:
         else:
             words += ["--ssl-ca-certfile", keys.authority, "--ssl-certfile", keys.certificate]
             words += ["--ssl-keyfile", keys.key, "--enable-supernode-auth"]
-        self._child = Child("superlink.py", words, home, home / "superlink.log")
+        self._child = Child("superlink.py", words, home, home / "superlink.log", least)
         try:
             self._child.wait_for(
                 lambda: probe(self.place.address, authority) is None, START_TIME, "the SuperLink"

@@ -7,14 +7,17 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
 
+from fedkin.engines.flower.logs import LogFile, plain
 from fedkin.errors import FedkinError
 
 SCRIPTS = Path(__file__).parent / "scripts"
+LINES = 500  # of a process's first and last lines that are kept in memory
 
 
 def free_port() -> int:
@@ -38,21 +41,34 @@ def check_free(host: str, port: int) -> None:
 class Child:
     """A Flower process that we started, with its output in a log file.
 
-    `script` is one of those in the folder beside this file.
+    `script` is one of those in the folder beside this file. Its lines are kept from the `least`
+    level on, without colour codes.
     """
 
-    def __init__(self, script: str, words: Sequence[object], home: Path, log: Path) -> None:
-        self.log = log
-        self._file: IO[bytes] = log.open("ab")
-        self._begin = log.stat().st_size
+    def __init__(
+        self, script: str, words: Sequence[object], home: Path, log: Path, least: str = "info"
+    ) -> None:
+        self.log, self._file = log, LogFile(log, least)
+        self._first, self._last = list[str](), deque[str](maxlen=LINES)
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPTS / script), str(os.getpid()), *map(str, words)],
             stdin=subprocess.DEVNULL,
-            stdout=self._file,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment(home),
             start_new_session=True,  # Ctrl-C goes to us only: we end it when we are done
+            text=True,
+            errors="replace",
         )
+        self._reader = threading.Thread(target=self._read, daemon=True, name="log-reader")
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            line = plain(line)
+            (self._first if len(self._first) < LINES else self._last).append(line)
+            self._file.pass_on(line)
 
     @property
     def exit_code(self) -> int | None:
@@ -60,8 +76,8 @@ class Child:
         return self._process.poll()
 
     def said(self) -> str:
-        """Its part of the log, to which later processes append."""
-        return self.log.read_bytes()[self._begin :].decode(errors="replace")
+        """What it has said: the first lines and the last, however many there were between."""
+        return "\n".join([*self._first, *list(self._last)])
 
     def last_words(self, lines: int = 15) -> str:
         """The end of its log."""
@@ -85,6 +101,7 @@ class Child:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._reader.join(5)
         self._file.close()
 
 

@@ -17,7 +17,7 @@ from fedkin.engines.flower.answers import IncomingAnswer, arrivals
 from fedkin.engines.flower.attendance import Attendance
 from fedkin.engines.flower.bundles import tie, untie
 from fedkin.engines.flower.engine import SiteRequest
-from fedkin.engines.flower.exchange import Exchange, KnownSite, Sent, WaitPolicy
+from fedkin.engines.flower.exchange import Exchange, KnownSite, Sent, WaitPolicy, by_node
 from fedkin.engines.flower.private import HttpGrid
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.engines.flower.scripts.backoff import Backoff
@@ -40,7 +40,8 @@ class FlowerTransport:
     raises a FedkinError if the site cannot take part. With `registered` a site's name is the
     one its key was registered under, whatever the site claims; without, there may be sites
     that have no registered name. `stopping` says that the run is to end: then nobody is waited
-    for where no site can be reached. `look` is called about every second.
+    for where no site can be reached. `look` is called about every second. A site that leaves for
+    good is told to `part`, and `left` has its name.
     """
 
     def __init__(
@@ -54,10 +55,13 @@ class FlowerTransport:
         registered: bool = False,
         stopping: Callable[[], bool] = lambda: False,
         look: Callable[[], None] = lambda: None,
+        part: Callable[[dict[str, Any]], None] = lambda facts: None,
     ) -> None:
         self.grid, self.hello, self.admit, self.waiting = grid, hello, admit, waiting
         self.limit, self.warn, self.registered = limit, warn, registered
         self.stopping, self.look, self.attendance = stopping, look, Attendance()
+        self.part, self.left = part, set[str]()
+        self.debug: Callable[[str], None] = lambda sentence: None  # told of every request
         self.known: dict[str, KnownSite] = {}
         self._names: dict[int, str] = {}  # registered names of the connected nodes
         self.bundle = 1  # most requests in one message to a machine of several sites
@@ -126,6 +130,9 @@ class FlowerTransport:
             own = claimed.startswith(f"{known}.") if hosted else claimed == known
             if (self.registered or known) and not own:
                 raise FedkinError(f"its key is that of '{known}', not of '{shown(claimed, 64)}'")
+            if facts.get("leaving") is True:
+                self._leave(node, name, facts)
+                return
             self.admit(facts)
             before = self.known.get(name)
             other = before and before.facts["identity"] != facts["identity"]
@@ -150,6 +157,16 @@ class FlowerTransport:
             self._hosted.setdefault(node, set()).add(name)
         self.attendance.heard(name)
         self._hand_over(self._exchange.open_at(name))
+
+    def _leave(self, node: int, name: str, facts: dict[str, Any]) -> None:
+        """A site leaves for good: nobody waits for it any more."""
+        self.part(facts)
+        self.left.add(name)
+        self.known.pop(name, None)
+        self._exchange.expected -= set(self._exchange.open_at(name))
+        self.warn(f"site '{name}' has left for good")
+        self._refused[node] = time.monotonic()
+        self._refuse(node, name, "it has left the run")
 
     def _refuse(self, node: int, name: str, reason: str) -> None:
         """Tell a node why a site cannot take part; no answer is expected."""
@@ -186,7 +203,11 @@ class FlowerTransport:
                 raise KeyboardInterrupt
             self._turn()
         for i, request in enumerate(requests):
-            self.attendance.request(request.site, i in current.answers)
+            if request.site not in self.left:
+                self.attendance.request(request.site, i in current.answers)
+        took = time.monotonic() - current.begun
+        answered = f"{len(current.answers)} of {len(requests)} sites answered"
+        self.debug(f"request {current.number}: {answered} in {took:.2f} s")
         return current.answers
 
     def _over(self, current: Exchange, everyone: bool) -> bool:
@@ -219,7 +240,7 @@ class FlowerTransport:
         """Send requests to the sites that are known; those to sites of one machine together."""
         current, outgoing, marks = self._exchange, [], []
         until = time.monotonic() + self.waiting.timeout
-        for node, bundled, group in self._by_node(positions):
+        for node, bundled, group in by_node(current, positions, self.known, self.bundle):
             asked = [current.requests[i] for i in group]
             content = tie(asked) if bundled else to_records(
                 asked[0].facts, shared=asked[0].shared, own=asked[0].own
@@ -229,21 +250,6 @@ class FlowerTransport:
             marks.append(Sent(node, until, current.number, tuple(group), names, bundled))
             current.expected.update(group)
         self._send(outgoing, marks)
-
-    def _by_node(self, positions: Iterable[int]) -> list[tuple[int, bool, list[int]]]:
-        """The requests of each message: one, or up to `bundle` of them to the same machine."""
-        found: list[tuple[int, bool, list[int]]] = []
-        filling: dict[int, list[int]] = {}
-        for i in positions:
-            site = self.known.get(self._exchange.requests[i].site)
-            if site is None:
-                continue
-            group = filling.get(site.node) if site.hosted else None
-            if group is None or len(group) >= self.bundle:
-                group = filling[site.node] = []
-                found.append((site.node, site.hosted, group))
-            group.append(i)
-        return found
 
     def _send(self, outgoing: list[tuple[int, RecordDict, str, float]], marks: list[Sent]) -> None:
         messages = [

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedkin.engines.flower.logs import warner
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.policy import PolicyError
@@ -18,7 +19,7 @@ def answered(site: SiteWorker, tensors: dict[str, Tensor], facts: dict[str, Any]
         return site.answer(tensors, facts)
     except FedkinError as error:
         if site.refused is None:
-            site.say(f"a request could not be answered: {error}")
+            warner(site.say)(f"a request could not be answered: {error}")
         # an error about data may quote values, which must not reach the server
         reason = str(error)
         if isinstance(error, PolicyError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedkin.engines.flower.logs import warner
 from fedkin.engines.flower.records import from_records, to_records
 from fedkin.errors import FedkinError
 from fedkin.runs.sites.answering import answered
@@ -50,6 +51,6 @@ def reply(message: Message, site: SiteWorker | Machine) -> Message:
         else:
             tensors, facts = answered(site, *given)
     except FedkinError as error:  # nothing of the data was touched yet
-        site.say(f"a request could not be answered: {error}")
+        warner(site.say)(f"a request could not be answered: {error}")
         tensors, facts = {}, {"error": str(error), "name": site.name}
     return Message(to_records(facts, reply=tensors), reply_to=message)

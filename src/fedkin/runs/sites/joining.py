@@ -17,6 +17,7 @@ from flwr.app import Context, Error, Message
 from fedkin.engines.flower.certificates import SiteFiles, read_public
 from fedkin.engines.flower.keys import endings
 from fedkin.engines.flower.link import MOST_PER_REQUEST
+from fedkin.engines.flower.logs import debugger, warner
 from fedkin.engines.flower.private import (
     ErrorCode,
     Node,
@@ -69,6 +70,7 @@ class JoinOptions:
     poll: float = 0.2
     stay: bool = False
     patience: float = inf
+    log_level: str = "info"  # from which on lines of Flower's are kept
 
 
 class End(Enum):
@@ -167,7 +169,7 @@ def start_node(options: JoinOptions, place: Endpoint, home: Path) -> Child:
     host, _, port = place.address.partition(":")
     words += ["--isolation", "process", "--superexec-auth-secret-file", place.secret]
     words += ["--host", host, "--port", port]
-    return Child("supernode.py", words, home, home / "supernode.log")
+    return Child("supernode.py", words, home, home / "supernode.log", options.log_level)
 
 
 def answer_waiting(place: Endpoint, tasks: RuntimeHttpClient, site: SiteWorker | Machine) -> bool:
@@ -209,10 +211,13 @@ def answer_message(client: RuntimeHttpClient, site: SiteWorker | Machine) -> Non
     with heartbeat(client):
         message, context = pull_message(client)
         status, details = SubStatus.COMPLETED, ""
+        start = time.monotonic()
         try:
             answer = reply(message, site)
+            took = time.monotonic() - start
+            debugger(site.say)(f"answered a message in {took:.2f} s")
         except Exception as error:  # a step that fails must not end the site
-            site.say(f"a request could not be answered: {type(error).__name__}: {error}")
+            warner(site.say)(f"a request could not be answered: {type(error).__name__}: {error}")
             # an error's text may quote data, which must not reach the server
             status, details = SubStatus.FAILED, type(error).__name__
             failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fedkin.engines.flower.bundles import KIND, requests_of, tied
+from fedkin.engines.flower.logs import warner
 from fedkin.engines.flower.transport import MOST_HOSTED
 from fedkin.engines.wire import Message
 from fedkin.errors import FedkinError
@@ -45,12 +46,23 @@ class Machine:
         done = [site.finished for site in self.sites.values() if site.refused is None]
         return bool(done) and all(done)
 
+    @property
+    def leaving(self) -> bool:
+        return all(site.leaving for site in self.sites.values())
+
+    @leaving.setter
+    def leaving(self, leaving: bool) -> None:
+        for site in self.sites.values():
+            site.leaving = leaving
+
     def begin_anew(self) -> None:
         for site in self.sites.values():
             site.finished = False
 
     @property
     def result(self) -> str:
+        if self.leaving:
+            return "; ".join(site.result for site in self.sites.values())
         return f"the models of its sites are {self.home}/NAME/model.safetensors"
 
     @property
@@ -59,8 +71,9 @@ class Machine:
         reasons = [site.refused for site in self.sites.values()]
         return reasons[0] if all(reason is not None for reason in reasons) else None
 
-    def say(self, sentence: str) -> None:
-        next(iter(self.sites.values())).say(sentence)
+    @property
+    def say(self) -> Callable[[str], None]:
+        return next(iter(self.sites.values())).say
 
     def forget_older(self, days: float) -> list[str]:
         gone = (name for site in self.sites.values() for name in site.forget_older(days))
@@ -93,11 +106,11 @@ class Machine:
         try:
             found = answered(site, tensors, facts)
         except Exception as error:
-            site.say(f"'{site.name}' could not answer: {type(error).__name__}: {error}")
+            warner(site.say)(f"'{site.name}' could not answer: {type(error).__name__}: {error}")
             # an error's text may quote data, which must not reach the server
             found = {}, {"error": type(error).__name__, "name": site.name}
         if site.refused is not None and self._told.get(site.name) != site.refused:
-            site.say(f"'{site.name}' cannot take part: {site.refused}")
+            warner(site.say)(f"'{site.name}' cannot take part: {site.refused}")
         self._told[site.name] = site.refused
         return found
 

@@ -72,6 +72,8 @@ class PlanFile(BaseModel):
     starts: int = Field(ge=0)
     cards: list[SiteFacts]
     secure: dict[str, Any] | None = None
+    open: bool = False
+    left: tuple[str, ...] = ()
 
 
 PLAN: TypeAdapter[PlanFile] = TypeAdapter(PlanFile)
@@ -93,6 +95,8 @@ class Plan:
     starts: int = 0
     cards: tuple[dict[str, Any], ...] = ()
     secure: dict[str, Any] | None = None  # how answers are added up securely, where they are
+    open: bool = False  # whether sites may join after the first round
+    left: tuple[str, ...] = ()  # sites that have left for good
 
     @classmethod
     def new(cls, name: str, clients: int, agreement: Agreement, waiting: WaitPolicy) -> Plan:
@@ -140,9 +144,13 @@ class Plan:
         validated(SiteFacts, facts, "its description of itself")
         if self.cards:
             same = next((card for card in self.cards if card["name"] == facts["name"]), None)
-            if same is None:
-                raise FedkinError(f"this run has begun with {', '.join(self.names)}")
             keys: tuple[str, ...] = (*SAME_EVERYWHERE, "train", "test", "validation")
+            if facts["name"] in self.left:
+                raise FedkinError("it has left this run for good")
+            if same is None:
+                if not self.open:
+                    raise FedkinError(f"this run has begun with {', '.join(self.names)}")
+                same, keys = self.cards[0], SAME_EVERYWHERE
         else:
             same = next((site.facts for site in others.values()), {"fedkin": __version__})
             keys = SAME_EVERYWHERE if others else ("fedkin",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,8 @@ from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.engines.flower.attendance import Attendance
 from fedkin.engines.flower.engine import Flower
-from fedkin.engines.flower.private import (
-    HttpGrid,
-)
+from fedkin.engines.flower.logs import debugger, warner
+from fedkin.engines.flower.private import HttpGrid
 from fedkin.engines.flower.summing import SecureFlower
 from fedkin.engines.flower.transport import FlowerTransport
 from fedkin.errors import FedkinError
@@ -27,6 +26,7 @@ from fedkin.runs.pictures import write_results
 from fedkin.runs.provenance import RESUME_SERVED
 from fedkin.runs.settings import Settings
 from fedkin.runs.sites.plan import Plan
+from fedkin.runs.sites.roster import Roster
 from fedkin.runs.sites.status import EVERY, Status
 from fedkin.runs.sites.sums import secure_sums
 from fedkin.runs.training import Trainer
@@ -52,10 +52,25 @@ class ServedTrainer(Trainer):
         say: Say,
         attendance: Attendance | None = None,
         note: Callable[[str, int], None] = lambda state, number: None,
+        newcomers: Callable[[], Problem | None] = lambda: None,
     ) -> None:
         super().__init__(problem, method, settings, folder, engine_for)
+        self._newcomers = newcomers  # gives the problem with them, if there are any
+        self.left: Callable[[], Collection[str]] = tuple  # sites that nobody waits for any more
         self.say, self.attendance, self.note = say, attendance or Attendance(), note
         self.unfinished: list[str] = []  # sites that did not confirm that they have their model
+
+    def step(self) -> None:
+        """One round; sites that have come since the last one take part in it."""
+        problem = self._newcomers()
+        if problem is not None:
+            before, self.problem, self._trivial = self.contenders, problem, None
+            self.contenders = self.make_contenders()
+            for name, contender in self.contenders.items():
+                contender.state = before[name].state
+                counted = before[name].fed.accounts.table
+                contender.fed.accounts.table[: len(counted)] = counted
+        super().step()
 
     def _row(self, number: int, scores: dict[str, Scores]) -> dict[str, Any]:
         """With the requests that no site answered in time, and answers late or left out."""
@@ -75,7 +90,8 @@ class ServedTrainer(Trainer):
         missed: list[str] = []
         for request in parts(contender.method.personal(contender.fed, contender.state)):
             done = engine.finish(completed(contender.fed, request))
-            missed += [engine.sites[i] for i in done.at[~done.arrived].tolist()]
+            names = [engine.sites[i] for i in done.at[~done.arrived].tolist()]
+            missed += [name for name in names if name not in self.left()]
         shared = contender.method.global_model(contender.state)
         folder.models.mkdir(exist_ok=True)
         if shared is not None:
@@ -107,20 +123,22 @@ def make_trainer(
     """
     plan = Plan.read(folder.path)
     plan = replace(plan, starts=plan.starts + 1).write(folder.path)
+    roster = Roster(folder.path, plan)
 
     def warn(sentence: str) -> None:
-        say(sentence)
+        warner(say)(sentence)
         folder.log(sentence)
 
     def admit(facts: dict[str, Any]) -> None:
-        plan.admit(facts, {k: c for k, c in transport.known.items() if k != facts.get("name")})
+        others = {k: c for k, c in transport.known.items() if k != facts.get("name")}
+        roster.plan.admit(facts, others)
 
     hello: dict[str, Any] = {"experiment": plan.experiment, "setup": plan.setup(config)}
     status = Status(plan.experiment, config.method, config.rounds)
 
     def note(state: str, number: int) -> None:
         status.state, status.round = state, number
-        status.saw(transport.attendance, plan.names, transport.known)
+        status.saw(transport.attendance, roster.plan.names, transport.known)
         status.write(folder.path)
 
     def looked() -> None:
@@ -129,11 +147,14 @@ def make_trainer(
             note(status.state, status.round)
 
     transport = FlowerTransport(
-        grid, hello, admit, plan.waiting, HELLO_LIMIT, warn, registered, look=looked
-    )
+        grid, hello, admit, plan.waiting, HELLO_LIMIT, warn, registered, look=looked,
+        part=roster.part,
+    )  # fmt: skip
+    transport.left.update(plan.left)
+    transport.debug = debugger(say)
     note("waiting", 0)
     again = bool(plan.cards)
-    wanted = len(plan.names) if again else plan.clients
+    wanted = len(set(plan.names) - set(plan.left)) if again else plan.clients
     say(f"waiting for {wanted} sites")
     here = transport.gather(
         lambda known: len(known) >= wanted, min(patience, plan.timeout) if again else patience
@@ -147,15 +168,12 @@ def make_trainer(
             + (f" ({', '.join(sorted(transport.known))})" if transport.known else "")
             + f": wait for them again with `{resume} {folder.path}`"
         )
-    if not again:
-        plan = plan.with_sites(transport.known).write(folder.path)
-    say(f"sites: {', '.join(plan.names)}")
-    problem = config.make_problem(plan.data(config.data))
-    if problem.size != plan.cards[0]["parameters"]:
-        raise FedkinError(
-            f"the sites' model has {plan.cards[0]['parameters']} parameters, the server's "
-            f"{problem.size}; the versions of fedkin differ"
-        )
+    if again:
+        roster.go_on(folder.checkpoints)
+    else:
+        roster.begin(transport.known)
+    say(f"sites: {', '.join(roster.names)}")
+    problem = roster.problem(config)
     model = problem.size * problem.initial.element_size()
     transport.limit = 64 * 2**20 + 8 * model
     transport.bundle = max(1, min(MOST_BUNDLED, 16 * 2**20 // model))
@@ -164,16 +182,25 @@ def make_trainer(
     secure = secure_sums(plan.secure, hello["setup"], samples) if plan.secure else None
 
     def engine_for(contender: str) -> Flower:
+        sizes = [card["train"] for card in roster.plan.cards[: roster.active]]
         about = (
-            transport, plan.names, plan.experiment, contender, plan.starts, problem.device, warn,
-            transport.attendance.not_used, [card["train"] for card in plan.cards],
+            transport, roster.names, plan.experiment, contender, plan.starts, problem.device, warn,
+            transport.attendance.not_used, sizes,
         )  # fmt: skip
         return SecureFlower(secure, *about) if secure else Flower(*about)
 
+    def newcomers() -> Problem | None:
+        names = roster.take_in(transport.known)
+        if not names:
+            return None
+        warn(f"from now on {', '.join(names)} take part")
+        return roster.problem(config)
+
     trainer = ServedTrainer(
         problem, config.make_method(), config.settings(), folder, engine_for, say,
-        transport.attendance, note,
+        transport.attendance, note, newcomers,
     )  # fmt: skip
+    trainer.left = lambda: transport.left
     note("training", trainer.round)
     transport.stopping = lambda: trainer.stopping
     for contender in trainer.contenders.values():

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
+from torch import Tensor
 
 from fedkin.engines.flower.certificates import ServerFiles
 from fedkin.engines.flower.exchange import WaitPolicy
 from fedkin.engines.flower.keys import endings
 from fedkin.engines.flower.link import APP, Link
+from fedkin.engines.flower.logs import LogFile, Voice
 from fedkin.engines.flower.reach import is_loopback
 from fedkin.errors import FedkinError
 from fedkin.runs.folder import RunFolder, next_folder
 from fedkin.runs.provenance import BY_SERVE, RESUME_SERVED, RUNS, versions
 from fedkin.runs.sites.plan import Plan, read_serve_config, served_config
+from fedkin.runs.sites.roster import why_fixed
+from fedkin.runs.sites.schedule import keep_start, model_of, repeat
 from fedkin.runs.sites.served import Say, make_trainer
 from fedkin.runs.sites.sums import chosen
 from fedkin.runs.training import Trainer
@@ -34,6 +39,7 @@ class ServeOptions:
     certs: Path | None = None
     insecure: bool = False
     patience: float = 3600.0
+    log_level: str = "info"
 
     @property
     def resume(self) -> str:
@@ -44,6 +50,7 @@ class ServeOptions:
         words = [f"{key} {value}" for key, value in given.items() if value != usual[key]]
         words += [f"--certs {shlex.quote(str(self.certs))}"] if self.certs else []
         words += ["--insecure"] if self.insecure else []
+        words += [f"--log-level {self.log_level}"] if self.log_level != "info" else []
         start, _, end = RESUME_SERVED.rpartition(" ")
         return " ".join([start, *words, end])
 
@@ -59,36 +66,71 @@ class ServeOptions:
         return None
 
 
-def prepare(
-    config_path: Path,
-    clients: int,
-    waiting: WaitPolicy,
-    out: Path | None,
-    keys: ServerFiles | None = None,
-    secure_sum: bool = False,
-    at_least: int | None = None,
-) -> RunFolder:
+@dataclass(frozen=True)
+class Wanted:
+    """A run that is to be served: its config, how many sites it waits for, and how."""
+
+    config: Path
+    clients: int
+    waiting: WaitPolicy = field(default_factory=WaitPolicy)
+    out: Path | None = None
+    keys: ServerFiles | None = None
+    secure_sum: bool = False
+    at_least: int | None = None
+    open: bool = False
+
+
+def prepare(wanted: Wanted) -> RunFolder:
     """The folder of a new served run."""
-    if clients < 1:
-        raise FedkinError(f"--clients must be at least 1, not {clients}")
-    config, agreement = read_serve_config(config_path)
-    secure = chosen(config, clients, keys, secure_sum, at_least)
-    path = out or next_folder(RUNS, f"{config.method}-sites")
+    if wanted.clients < 1:
+        raise FedkinError(f"--clients must be at least 1, not {wanted.clients}")
+    config, agreement = read_serve_config(wanted.config)
+    secure = chosen(config, wanted.clients, wanted.keys, wanted.secure_sum, wanted.at_least)
+    fixed = why_fixed(config) if wanted.open else None
+    if wanted.open and secure is not None:
+        fixed = "secure sums are of sites that are known from the start"
+    if fixed is not None:
+        raise FedkinError(f"sites cannot join this run later: {fixed}; leave --open out")
+    path = wanted.out or next_folder(RUNS, f"{config.method}-sites")
     made_with = {**versions(), "by": BY_SERVE}
     folder = RunFolder.create(path, served_config(config, agreement, made_with))
-    replace(Plan.new(path.name, clients, agreement, waiting), secure=secure).write(path)
+    plan = Plan.new(path.name, wanted.clients, agreement, wanted.waiting)
+    replace(plan, secure=secure, open=wanted.open).write(path)
     (path / "app").mkdir()
     write_text(path / "app" / "pyproject.toml", APP)
     return folder
 
 
+def serve_every(
+    wanted: Wanted, every: float, options: ServeOptions, train: Callable[[Trainer], None], say: Say
+) -> NoReturn:
+    """Serve a run, then another from its model every so many seconds, until a signal comes.
+
+    With `out` its folders are `out-001`, `out-002`, ...
+    """
+
+    def run(model: Tensor | None) -> Tensor | None:
+        out = next_folder(wanted.out.parent, wanted.out.name) if wanted.out else None
+        folder = prepare(replace(wanted, out=out))
+        if model is not None:
+            keep_start(folder.path, model)
+            say("it starts from the model that the last run ended with")
+        try:
+            return model_of(serve(folder, options, train, say))
+        finally:
+            folder.close()
+
+    repeat(run, every, say)
+
+
 def serve(
     folder: RunFolder, options: ServeOptions, train: Callable[[Trainer], None], say: Say
-) -> None:
+) -> Trainer:
     """Start or resume the run of a folder; `train` runs the rounds and shows progress."""
     (config, _), keys = read_serve_config(folder.path / "config.toml"), options.keys()
+    say = Voice(say, LogFile(folder.path / "server.log", options.log_level))
     Plan.read(folder.path)
-    link = Link(folder.path / "flower", options.host, options.port, keys)
+    link = Link(folder.path / "flower", options.host, options.port, keys, options.log_level)
     try:
         if keys:
             link.register(keys.sites)
@@ -107,6 +149,7 @@ def serve(
                 "their models: let them join again and continue with "
                 f"`{options.resume} {folder.path}`"
             )
+        return trainer
     except httpx.HTTPError as error:
         raise FedkinError(
             f"the SuperLink does not answer any more ({error}; see {folder.path}/flower): "
@@ -114,6 +157,7 @@ def serve(
         ) from None
     finally:
         link.stop()
+        say.file.close()
 
 
 def _look_at_keys(link: Link, options: ServeOptions, say: Say) -> None:

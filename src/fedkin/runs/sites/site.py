@@ -78,7 +78,8 @@ class SiteWorker:
         self.name, self.data, self.home, self.device = name, data, home, device
         self.say, self.secure, self.server = say, secure, server
         self.policy, self.agree = policy or SitePolicy(), agree
-        self.finished = False
+        self.finished, self._result = False, ""
+        self.leaving = False  # whether this site only tells that it leaves for good
         self.lines, self._told = False, 0.0  # whether to tell of rounds in plain lines, and when
         self.refused: str | None = None  # why this site cannot take part in the last run
         self._experiments: dict[str, Experiment] = {}
@@ -106,7 +107,7 @@ class SiteWorker:
 
     @property
     def result(self) -> str:
-        return f"the model of '{self.name}' is {self.model_path}"
+        return self._result or f"the model of '{self.name}' is {self.model_path}"
 
     def forget_older(self, days: float) -> list[str]:
         """Remove what is remembered of runs that are over for so long; gives their names."""
@@ -123,7 +124,10 @@ class SiteWorker:
         if kind == "hello":
             return {}, self._greeted(experiment, facts["setup"])
         if kind == "refused":
-            self.refused = self.refused or shown(facts["reason"], 500)
+            if self.leaving:
+                self.finished, self._result = True, f"'{self.name}': {shown(facts['reason'], 500)}"
+            else:
+                self.refused = self.refused or shown(facts["reason"], 500)
             return {}, {}
         if kind not in ("work", "secure", "finish"):
             raise FedkinError(
@@ -165,6 +169,8 @@ class SiteWorker:
 
     def _greeted(self, experiment: str, setup: dict[str, Any]) -> dict[str, Any]:
         """The answer to a hello; an error about the data is kept for the screen."""
+        if self.leaving:
+            return {"name": self.name, "identity": self._identity(), "leaving": True}
         try:
             facts = self._hello(experiment, setup)
         except FedkinError as error:
