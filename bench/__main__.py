@@ -18,6 +18,7 @@ from bench.lockstep import lockstep
 from bench.long import long
 from bench.models import models
 from bench.perm import perm
+from bench.plausible import plausible
 from bench.privacy import privacy
 from bench.rates import rates, windows
 from bench.ray import ray
@@ -94,6 +95,7 @@ def main() -> None:
         "windows": windows,
         "regimes": regimes,
         "flower": flower,
+        "plausible": plausible,
         "ray": ray,
         "secure": secure,
         "counts": counts,

@@ -34,16 +34,14 @@ classes = 10
 """
 
 
-def flower() -> list[Row]:
+def flower(only: str | None = None) -> Iterator[Row]:
     """Seconds per round over Flower and memory of all processes, with a model of 0.8 MB: three
-    sites in processes of their own, then 20 and 200 in one (`fedkin join --sites`)."""
-    return [
-        measured("fedavg", 3),
-        measured("scaffold", 3),
-        measured("fedavg", 20, together=True),
-        measured("scaffold", 20, together=True),
-        measured("fedavg", 200, rounds=5, together=True),
-    ]
+    sites in processes of their own, then 20 and 200 in one (`fedkin join --sites`). --only 20
+    measures that number of sites."""
+    for sites, rounds in ((3, ROUNDS), (20, ROUNDS), (200, 5)):
+        for method in ("fedavg", "scaffold"):
+            if only in (None, str(sites)):
+                yield measured(method, sites, rounds, together=sites > 3)
 
 
 def measured(method: str, sites: int, rounds: int = ROUNDS, together: bool = False) -> Row:

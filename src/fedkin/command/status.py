@@ -73,7 +73,7 @@ def page_server(run: Path, port: int) -> ThreadingHTTPServer:
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            rule = "default-src 'none'; style-src 'unsafe-inline'"
+            rule = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
             self.send_header("Content-Security-Policy", rule)
             self.end_headers()
             self.wfile.write(body)

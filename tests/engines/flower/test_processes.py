@@ -27,7 +27,9 @@ def start_a_node(words: list[str]) -> None:
     time.sleep(600)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_node_whose_parent_died_ends_although_it_seeks_a_server(tmp_path: Path, number: int):
     with all_ended() as processes:
         parent = Process(start_a_node, [tmp_path], tmp_path / "log")

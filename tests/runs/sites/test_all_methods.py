@@ -16,7 +16,15 @@ from tests.runs.sites.world import NAMES, embedded, write_config, write_data
 SCALED = [(f"submodel-{kind}", {"scaler": "true"}) for kind in ("local", "ditto", "perm")]
 
 
-@pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in all_methods()), *SCALED])
+# one of each kind; tests/test_common_checks.py has every method through serialised messages
+ORDINARY = {"apfl", "cfl", "fedper", "perm", "pfedhn", "scaffold", "submodel", "submodel-masks"}
+CASES = [
+    pytest.param(name, options, marks=() if name in ORDINARY else pytest.mark.slow)
+    for name, options in [*((name, {}) for name in all_methods()), *SCALED]
+]
+
+
+@pytest.mark.parametrize(("method", "options"), CASES)
 def test_every_method_gives_the_embedded_engines_numbers(
     tmp_path: Path, method: str, options: dict[str, str]
 ):

@@ -33,7 +33,7 @@ def personal_models(trainer: Trainer) -> torch.Tensor:
 
 
 # test_all_methods.py has every method without processes
-LONG = {"pfedme", "scaffold"}
+LONG = {"pfedme", "scaffold", "perm"}
 CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in RUNS]
 
 
@@ -57,6 +57,7 @@ def test_sites_give_the_embedded_engines_numbers(world: World, tmp_path: Path, m
         assert read_facts(path)["client"] == name
 
 
+@pytest.mark.slow
 def test_the_server_has_metrics_but_no_personal_models(world: World, tmp_path: Path):
     config = write_config(tmp_path, "pfedme", rounds=1, local_steps=1)
     run_over(world.link, config, tmp_path / "run")

@@ -32,6 +32,7 @@ def spoilt_run(world: World, folder: Path, huge: str) -> tuple[list[str], str]:
     return said, (folder / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_nonsense_is_left_out_and_named(world: World, tmp_path: Path):
     said, log = spoilt_run(world, tmp_path, huge="zeros:20_000_000")
     for number, reason in {

@@ -91,6 +91,7 @@ def test_strangers_are_refused(
     assert words in processes[0].text()
 
 
+@pytest.mark.slow
 def test_flowers_own_node_with_a_foreign_key_is_refused(link: Link, certs: Path, tmp_path: Path):
     stranger = certs / "others" / "sites" / "stranger"
     command = [

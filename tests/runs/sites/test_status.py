@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -33,13 +34,20 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def address(run: Path) -> Iterator[str]:
+@contextmanager
+def serving(run: Path) -> Iterator[str]:
+    """The address of a run's page."""
     server = page_server(run, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def address(run: Path) -> Iterator[str]:
+    with serving(run) as found:
+        yield found
 
 
 def test_the_screen_says_who_answered(run: Path):

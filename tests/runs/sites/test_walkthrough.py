@@ -57,6 +57,7 @@ def model_inputs(config_path: Path, path: Path) -> np.ndarray:
     return np.concatenate([part[0][0].numpy() for part in (data.train, data.test)])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_three_clinics_train_and_strangers_are_told_why_they_cannot(tmp_path: Path):
     tables = {name: write_table(tmp_path / f"{name}.csv", i) for i, name in enumerate(NAMES)}

@@ -29,28 +29,47 @@ def outliers(answers: Mapping[int, Message], sizes: Sequence[int]) -> dict[int, 
     keys, rows = list(answers), np.maximum(np.array(sizes, float), 1)
     for name in ("gradients", "samples"):
         work = np.array([answers[key][1][name] for key in keys], float)
-        for i, key in enumerate(keys):
-            others = np.delete(work, i)
-            relative = max(1.0, rows[i] / np.median(np.delete(rows, i)))
-            if work[i] > max(1.0, float(np.median(others))) * relative * TIMES_MORE:
-                found[key] = f"it counts {work[i]:.3g} {name}, the others {np.median(others):.3g}"
+        for key, times, count in zip(keys, times_the_work(work, rows), work, strict=True):
+            if times > TIMES_MORE:
+                found[key] = f"it counts {count:.3g} {name}, {times:.3g} times what others count"
     for name in answers[keys[0]][0]:
-        norms = np.array([_norm(answers[key][0].get(name)) for key in keys])
-        if np.isfinite(norms).sum() < FEWEST:
-            continue
-        large = dict[int, str]()
-        for i, key in enumerate(keys):
-            others = np.delete(norms, i)
-            # the upper quarter: in some methods half of the sites have next to nothing to say
-            usual = float(np.quantile(others[np.isfinite(others)], 0.75, method="lower"))
-            if usual > 0 and np.isfinite(norms[i]) and norms[i] > TIMES_LARGER * usual:
-                large[key] = f"its {name} is {norms[i] / usual:.3g} times as large as the others'"
+        beside = times_the_others([norm_of(answers[key][0].get(name)) for key in keys])
+        large = {
+            key: f"its {name} is {times:.3g} times as large as the others'"
+            for key, times in zip(keys, beside, strict=True)
+            if times > TIMES_LARGER
+        }
         if 2 * len(large) < len(keys):  # otherwise nobody can tell who stands out
             found = large | found
     return found
 
 
-def _norm(value: Tensor | None) -> float:
+def times_the_work(work: np.ndarray, rows: np.ndarray) -> list[float]:
+    """Each count beside the median of the others', in proportion to samples where it has more."""
+    found = []
+    for i, count in enumerate(work):
+        relative = max(1.0, rows[i] / np.median(np.delete(rows, i)))
+        found.append(float(count / (max(1.0, np.median(np.delete(work, i))) * relative)))
+    return found
+
+
+def times_the_others(norms: Sequence[float]) -> list[float]:
+    """Each norm beside the others' upper quarter; 0 where there is nothing to compare with.
+
+    The upper quarter: in some methods half of the sites have next to nothing to say.
+    """
+    sizes = np.array(norms)
+    if np.isfinite(sizes).sum() < FEWEST:
+        return [0.0] * len(sizes)
+    found = []
+    for i, size in enumerate(sizes):
+        others = np.delete(sizes, i)
+        usual = float(np.quantile(others[np.isfinite(others)], 0.75, method="lower"))
+        found.append(float(size / usual) if usual > 0 and np.isfinite(size) else 0.0)
+    return found
+
+
+def norm_of(value: Tensor | None) -> float:
     if value is None or not value.is_floating_point():
         return 0.0
     return float(torch.linalg.vector_norm(value.double()))

@@ -158,25 +158,49 @@ def page(folder: Path) -> str:
     except FileNotFoundError:
         text = ""
     log = escape("\n".join(text.splitlines()[-LOG_LINES:]))
+    name, state = escape(folder.resolve().name), "" if status.healthy() else " class=bad"
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta http-equiv="refresh" content="5"><title>fedkin</title><style>'
-        "body{font:15px system-ui,sans-serif;margin:2em;max-width:60em}"
-        "td,th{padding:.2em 1em .2em 0;text-align:left}"
-        "figure{display:inline-block;margin:0 2em 0 0}"
-        "pre{background:#f4f4f4;padding:1em;overflow:auto}polyline{fill:none;stroke:#06c;"
-        "stroke-width:2}svg{background:#f8f8f8}</style>"
-        f"<h1>{escape(folder.resolve().name)}</h1><p id=headline>{escape(headline(status))}</p>"
-        f"<table id=sites><tr>{head}</tr>{rows}</table>{drawn}<h2>log</h2><pre>{log}</pre></html>"
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<meta http-equiv="refresh" content="5"><link rel="icon" href="data:,"><title>{name}'
+        f"</title><style>{STYLE}</style><h1>{name}</h1><p id=headline{state}>"
+        f"{escape(headline(status))}</p><div class=wide><table id=sites><thead><tr>{head}</tr>"
+        f"</thead><tbody>{rows}</tbody></table></div>{drawn}<h2>log</h2><pre>{log}</pre></html>"
     )
 
 
-def _curve(points: list[tuple[float, float]], width: int = 360, height: int = 140) -> str:
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    across, up = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
+STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.4 system-ui,sans-serif;margin:1.2em auto;padding:0 1em;max-width:60em}
+h1{overflow-wrap:anywhere;font-size:1.4em}
+.wide,pre{overflow-x:auto}
+table{border-collapse:collapse}
+td,th{padding:.25em 1em .25em 0;text-align:left;border-bottom:1px solid #8884}
+td:first-child{max-width:16em;overflow-wrap:anywhere;min-width:6em}
+td:nth-child(n+4),th:nth-child(n+4){text-align:right}
+figure{display:inline-block;margin:1em 2em 0 0;max-width:100%}
+svg{max-width:100%;height:auto;background:#8881}
+text{font-size:11px;fill:currentColor}
+polyline{fill:none;stroke:#2a7de1;stroke-width:2}
+pre{background:#8881;padding:1em}
+.bad{color:#c22;font-weight:bold}
+"""
+
+
+def _curve(points: list[tuple[float, float]], width: int = 360, height: int = 160) -> str:
+    """A line over the rounds, with its lowest and highest value and the first and last round."""
+    (left, right), (low, high) = ((min(v), max(v)) for v in zip(*points, strict=True))
+    across, up = (right - left) or 1.0, (high - low) or 1.0
     places = " ".join(
-        f"{8 + (x - min(xs)) / across * (width - 16):.1f},"
-        f"{height - 8 - (y - min(ys)) / up * (height - 16):.1f}"
+        f"{48 + (x - left) / across * (width - 56):.1f},"
+        f"{height - 24 - (y - low) / up * (height - 36):.1f}"
         for x, y in points
     )
-    return f'<svg width="{width}" height="{height}"><polyline points="{places}"/></svg>'
+    words = [(2, 16, high), (2, height - 24, low)] if high > low else [(2, height - 24, low)]
+    marks = "".join(f'<text x="{x}" y="{y}">{value:.3g}</text>' for x, y, value in words)
+    marks += f'<text x="48" y="{height - 6}">round {left:g}</text>'
+    marks += f'<text x="{width - 8}" y="{height - 6}" text-anchor="end">{right:g}</text>'
+    return (
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}">{marks}'
+        f'<polyline points="{places}"/></svg>'
+    )
