@@ -2,6 +2,7 @@
 
 from math import inf, nan, sqrt
 
+import numpy as np
 import pytest
 
 from fedkin.papers.claims import (
@@ -9,10 +10,12 @@ from fedkin.papers.claims import (
     Part,
     Term,
     Verdict,
+    Why,
     above,
     below,
     between,
     judge,
+    planned_looks,
     rising,
     rising_over_panels,
     times,
@@ -130,3 +133,88 @@ def test_an_order_of_lines_near_chance_tells_nothing():
     assert [part.verdict for part in found.parts] == [Verdict.HOLDS, Verdict.FAILS]
     far = values(a=[34.0, 34.5, 35.0], b=[31.0, 31.6, 31.9])
     assert judge(claim, far | guessing).verdict is Verdict.HOLDS
+
+
+# seeds added until a claim is settled -------------------------------------------------------
+
+
+def test_looks_are_planned_by_doubling_up_to_twenty_seeds():
+    assert planned_looks(5) == (5, 10, 20)
+    assert planned_looks(3) == (3, 6, 12, 20)
+    assert planned_looks(30) == (30,)
+
+
+def test_each_look_has_its_share_of_the_level_and_the_first_that_settles_counts():
+    # one number per seed, 1 give or take s: the interval of 2 seeds at level .05/2 is
+    # 1 -+ t s/sqrt(2) with Student's t of one degree of freedom, 25.4517
+    spread = 1 / 25.4517
+    a = [1 - 0.99 * spread, 1 + 0.99 * spread, -50.0, -50.0]
+    claim = between("", ["a"], "m", ["p"], low=0.0)
+    found = judge(claim, values(a=a), looks=(2, 4))
+    assert (found.verdict, found.seeds) == (Verdict.HOLDS, 2)
+    a[:2] = [1 - 1.01 * spread, 1 + 1.01 * spread]
+    assert judge(claim, values(a=a), looks=(2, 4)).verdict is Verdict.OPEN
+    assert judge(claim, values(a=a[:2])).verdict is Verdict.HOLDS  # one look at level .05
+
+
+def test_before_the_first_look_and_between_looks_nothing_is_concluded():
+    claim = between("", ["a"], "m", ["p"], low=0.0)
+    surely = [1.0, 1.1, 0.9, 1.0]
+    assert judge(claim, values(a=surely), looks=(5, 10)).verdict is Verdict.OPEN
+    doubtful = [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]
+    found = judge(claim, values(a=doubtful), looks=(2, 7))
+    assert (found.verdict, found.parts[0].found.count) == (Verdict.OPEN, 2)
+
+
+def test_panels_of_unsettled_parts_need_more_seeds():
+    numbers = values(a=[1.0, 1.1], b=[0.0, 0.1]) | {
+        ("q", "a", "m"): {0: 1.0, 1: 0.0},
+        ("q", "b", "m"): {0: 0.0, 1: 1.0},
+    }
+    found = judge(above("", "a", ["b"], "m", ["p", "q"]), numbers, looks=(2, 4))
+    assert (found.verdict, found.unsettled) == (Verdict.OPEN, {"q"})
+
+
+def test_no_seeds_are_added_where_lines_are_surely_near_chance():
+    learnt = (Part(Term("p", "a", "m"), None, low=5.0),)
+    claim = Claim("", (Part(Term("p", "a", "m"), Term("p", "b", "m"), low=0.0),), "", learnt)
+    numbers = values(a=[1.0, 1.001, 1.0], b=[0.0, 2.0, 1.0])
+    found = judge(claim, numbers, looks=(3, 6))
+    assert (found.verdict, found.unsettled) == (Verdict.OPEN, set())
+
+
+def _wrong(looks, draws):
+    """How often a verdict is reached on numbers whose mean is at the bound."""
+    claim = between("", ["a"], "m", ["p"], low=0.0)
+    told = [judge(claim, values(a=row), looks).verdict for row in draws]
+    return sum(verdict is not Verdict.OPEN for verdict in told) / len(told)
+
+
+def test_repeated_looks_are_wrong_no_more_often_than_one():
+    draws = np.random.default_rng(7).normal(size=(800, 20)).tolist()
+    # what looking three times at 5 % each would do: 11 % in theory (Armitage et al. 1969)
+    naive = sum(
+        any(_t(row[:n]) > t for n, t in ((5, 2.7764), (10, 2.2622), (20, 2.0930))) for row in draws
+    ) / len(draws)
+    assert naive > 0.08
+    assert 0.02 < _wrong((5, 10, 20), draws) < 0.05
+
+
+def _t(numbers):
+    return abs(np.mean(numbers)) / (np.std(numbers, ddof=1) / sqrt(len(numbers)))
+
+
+def test_a_true_claim_of_many_parts_is_seldom_denied():
+    # five comparisons, each true at its very bound: it must not be said to fail in over 5 %
+    random = np.random.default_rng(11)
+    claim = between("", list("abcde"), "m", ["p"], low=0.0)
+    failed = 0
+    for _ in range(150):
+        lines = dict(zip("abcde", random.normal(size=(5, 12)).tolist(), strict=True))
+        failed += judge(claim, values(**lines), (3, 6, 12)).verdict is Verdict.FAILS
+    assert failed / 150 < 0.05
+
+
+def test_a_reason_is_a_word_with_evidence():
+    found = above("", "a", ["b"], "m", ["p"], "First.").because(Why.SETTING, "Second.")
+    assert (found.why, found.discussion) == (Why.SETTING, "First.\nSecond.")

@@ -9,10 +9,12 @@ import pytest
 
 from fedkin.command.runs import complete
 from fedkin.errors import FedkinError
-from fedkin.papers.execution import MissingDataError, StoppedError, plan, run
+from fedkin.papers.claims import between
+from fedkin.papers.execution import MissingDataError, StoppedError, plan, run, stages
 from fedkin.papers.item import Line, Panel, StandIn
 from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import outcome
+from fedkin.papers.presentation import verdicts
 from tests.papers.helpers import LINES, RUN, item, panel
 
 
@@ -209,3 +211,32 @@ def test_a_device_may_be_chosen_and_is_no_other_setting(tmp_path):
     assert told
     told, _ = go(item(), tmp_path, device="cuda")  # all is there: nothing is computed anywhere
     assert not told
+
+
+# seeds added until claims are settled -----------------------------------------------------------
+
+
+def test_seeds_are_added_where_a_claim_is_not_settled_and_nowhere_else(tmp_path):
+    def thrown(seed, noise):
+        return {"coin": {"loss": 1.0 + noise * (-1) ** seed + 1e-3 * seed}}
+
+    sure, doubtful = (
+        Panel(name, name, {"noise": noise}, (Line("coin"),), experiment=thrown)
+        for name, noise in (("sure", 0.0), ("doubtful", 5.0))
+    )
+    claims = tuple(between(name, ["coin"], "loss", [name], 0.0) for name in ("sure", "doubtful"))
+    what = item(sure, doubtful, claims=claims, pictures=())
+    job, seen = plan("paper", what, "small", tmp_path), []
+    assert job.looks == (2, 4, 8, 16, 20)
+    for stage in stages(job, most=8):
+        run(stage, complete, seen.append, threading.Event())
+        seen.append((stage.seeds, [p.name for p in stage.panels]))
+    assert seen == [(2, ["sure", "doubtful"]), (4, ["doubtful"]), (8, ["doubtful"])]
+    found = outcome("paper", what, "small", job.parent)
+    assert found.seeds == {"sure": 2, "doubtful": 8}
+    assert found.looks == job.looks
+    assert [str(one.verdict)[:11] for one in verdicts(found)] == ["holds", "cannot tell"]
+
+
+def test_a_fixed_number_of_seeds_is_one_look(tmp_path):
+    assert plan("paper", item(), "small", tmp_path, seeds=7).looks == (7,)

@@ -43,8 +43,12 @@ def reproduce(
         list[str] | None, typer.Option(help="only this panel (may be repeated): see --list")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="instead of the recipe's")
+        int | None,
+        typer.Option(min=1, max=10_000, help="so many and no more, instead of as many as needed"),
     ] = None,
+    most_seeds: Annotated[
+        int, typer.Option(min=1, max=20, help="add no more than this to settle claims")
+    ] = 20,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, max=MOST_ROUNDS, help="instead of the recipe's, for a trial"),
@@ -68,7 +72,8 @@ def reproduce(
 ) -> None:
     """Reproduce a paper's table or figure and check which of its claims hold.
 
-    Finished runs are not repeated. Every item gets result.md, report.html, table.csv,
+    Seeds are added until every claim is settled or 20 are used; the results say how many it
+    took. Finished runs are not repeated. Every item gets result.md, report.html, table.csv,
     claims.csv and figures/ (PNG, SVG, csv) next to its runs.
 
     Examples:
@@ -96,9 +101,8 @@ def reproduce(
     options: dict[str, Any] = {"seeds": seeds, "rounds": rounds, "only": panel or ()}
     options |= {"stand_in": stand_in, "data_dir": None if data_dir is None else str(data_dir)}
     options["device"] = device
-    failed = [
-        error for name, item in items if (error := _one(name, item, scale, out, options, jobs))
-    ]
+    done = (_one(name, item, scale, out, options, jobs, most_seeds) for name, item in items)
+    failed = [error for error in done if error]
     if write is not None:
         from fedkin.papers.collection import write_pages
 
@@ -124,12 +128,12 @@ def _find(paper: str | None, kind: str, number: str) -> tuple[str, Item]:
 
 
 def _one(
-    paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int
+    paper: str, item: Item, scale: Scale, out: Path, options: dict[str, Any], jobs: int, most: int
 ) -> FedkinError | None:
     """Run an item and show the results; returns the errors."""
     from fedkin.command.screen import say
     from fedkin.command.watching import watched
-    from fedkin.papers.execution import StoppedError, plan, run
+    from fedkin.papers.execution import StoppedError, plan, run, stages
     from fedkin.papers.outcome import outcome
     from fedkin.papers.presentation import REPORT, present
     from fedkin.runs.provenance import complete
@@ -138,8 +142,10 @@ def _one(
         job = plan(paper, item, scale, out, **options)
         for sentence in job.missing:
             say(f"left out: {sentence}")
-        with watched(f"{paper} {item.name}", job.rounds) as (advance, stop):
-            run(job, complete, advance, stop, jobs)
+        for stage in stages(job, most):
+            title = f"{paper} {item.name}, {stage.seeds} seeds"
+            with watched(title, stage.rounds) as (advance, stop):
+                run(stage, complete, advance, stop, jobs)
     except StoppedError:
         raise
     except FedkinError as error:

@@ -6,12 +6,16 @@ their bounds. It does not hold when some part's interval lies outside; since any
 suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when
 the line it speaks of diverged with two seeds at least and the others are not as said either;
 where it diverged at all, it cannot hold. Otherwise the seeds do not tell.
+
+Where seeds are added until claims are settled, the numbers of seeds at which one looks are
+fixed beforehand, and each look has an equal share of the 5 %. A part keeps the verdict of the
+look that settled it. By the union bound a wrong verdict is then as unlikely as with one look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import inf, isnan
@@ -21,12 +25,35 @@ from fedkin.reports.statistics import Estimate, estimate
 # by panel, line and measure: a value for each seed, NaN where training diverged
 Values = Mapping[tuple[str, str, str], Mapping[int, float]]
 LEVEL = 0.05
+# seeds are added up to this number
+MOST_SEEDS = 20
+
+
+def planned_looks(first: int, most: int = MOST_SEEDS) -> tuple[int, ...]:
+    """At which numbers of seeds claims are judged: the first, twice that and so on, the most."""
+    found = [first]
+    while found[-1] < most:
+        found.append(min(2 * found[-1], most))
+    return tuple(found)
 
 
 class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = "does not hold"
     OPEN = "cannot tell (needs more seeds)"
+
+
+class Why(StrEnum):
+    """Why a claim does not hold here.
+
+    print: the paper's numbers or text contradict each other, or its setting diverges. setting:
+    the paper leaves it open, or the scale is smaller than its own; with another it would
+    hold. ours: a mistake or a claim of our own.
+    """
+
+    PRINT = "print"
+    SETTING = "setting"
+    OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -52,12 +79,15 @@ class Part:
     high: float = inf
     ratio: bool = False
 
-    def differences(self, values: Values) -> list[float] | None:
-        """One number per seed that both have; None where something was not run at all."""
-        terms = [term for term in (self.first, self.second) if term is not None]
-        if any(term.key not in values for term in terms):
-            return None
-        first, *others = (values[term.key] for term in terms)
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(term for term in (self.first, self.second) if term is not None)
+
+    def differences(self, values: Values, count: int) -> list[float]:
+        """One number for each of the first seeds that both have."""
+        first, *others = (
+            {s: value for s, value in values[term.key].items() if s < count} for term in self.terms
+        )
         if not others:
             found = list(first.values())
         elif self.ratio:
@@ -66,16 +96,17 @@ class Part:
             found = [first[s] - others[0][s] for s in first if s in others[0]]
         return [value for value in found if not isnan(value)]
 
-    def diverged(self, values: Values) -> list[bool]:
-        """For each seed, whether the line that is spoken of diverged."""
-        return [isnan(value) for value in values[self.first.key].values()]
+    def diverged(self, values: Values, count: int) -> list[bool]:
+        """For each of the first seeds, whether the line that is spoken of diverged."""
+        return [isnan(value) for s, value in values[self.first.key].items() if s < count]
 
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence, its parts, and what is to be said where it does not hold here.
 
-    `discussion` is kept here so that pages made anew still have it; a line is a paragraph.
+    `discussion` is kept here so that pages made anew still have it; a line is a paragraph. It is
+    the evidence for `why`.
     `learnt` are parts without which the order of lines means nothing, such as that they are
     above chance: unless they hold, nobody can tell.
     """
@@ -84,16 +115,26 @@ class Claim:
     parts: tuple[Part, ...]
     discussion: str = ""
     learnt: tuple[Part, ...] = ()
+    why: Why | None = None
+
+    def because(self, why: Why, *paragraphs: str) -> Claim:
+        """With the reason why it does not hold, and more evidence for it."""
+        told = [text for text in (self.discussion, *paragraphs) if text]
+        return replace(self, why=why, discussion="\n".join(told))
 
 
 @dataclass(frozen=True)
 class JudgedPart:
-    """A part, its number over seeds, its verdict, and with how many seeds its line diverged."""
+    """A part, its number over seeds, its verdict, and with how many seeds its line diverged.
+
+    `seeds`: with how many it was settled, or how many there are.
+    """
 
     part: Part
     found: Estimate | None
     verdict: Verdict
     diverged: int
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -104,10 +145,28 @@ class Judged:
     verdict: Verdict
     parts: tuple[JudgedPart, ...]
 
+    @property
+    def seeds(self) -> int:
+        """How many were needed: for all parts, or for the first that showed it does not hold."""
+        decisive = [part.seeds for part in self.parts if part.verdict is self.verdict]
+        return (min if self.verdict is Verdict.FAILS else max)(decisive or [0])
 
-def judge(claim: Claim, values: Values) -> Judged | None:
-    """The verdict on a claim; None where nothing it is about was run."""
-    parts, learnt = (_judge_parts(each, values) for each in (claim.parts, claim.learnt))
+    @property
+    def unsettled(self) -> set[str]:
+        """Panels of which more seeds may decide the claim."""
+        learnt = [part for part in self.parts if part.part in self.claim.learnt]
+        if self.verdict is not Verdict.OPEN or any(p.verdict is Verdict.FAILS for p in learnt):
+            return set()
+        return {term.panel for part in self.parts if part.verdict is Verdict.OPEN
+                for term in part.part.terms}  # fmt: skip
+
+
+def judge(claim: Claim, values: Values, looks: Sequence[int] | None = None) -> Judged | None:
+    """The verdict on a claim; None where nothing it is about was run.
+
+    `looks`: at which numbers of seeds it is judged; once, with all there are, if left out.
+    """
+    parts, learnt = (_judge_parts(each, values, looks) for each in (claim.parts, claim.learnt))
     if not parts:
         return None
     if any(part.verdict is not Verdict.HOLDS for part in learnt):
@@ -118,29 +177,44 @@ def judge(claim: Claim, values: Values) -> Judged | None:
     return Judged(claim, Verdict.OPEN if Verdict.OPEN in verdicts else Verdict.HOLDS, parts)
 
 
-def _judge_parts(parts: Iterable[Part], values: Values) -> tuple[JudgedPart, ...]:
+def _judge_parts(
+    parts: Iterable[Part], values: Values, looks: Sequence[int] | None
+) -> tuple[JudgedPart, ...]:
     """Those that were run."""
-    numbers = [(part, part.differences(values)) for part in parts]
-    known = [(part, found) for part, found in numbers if found is not None]
-    return tuple(_judge_part(p, found, len(known), p.diverged(values)) for p, found in known)
+    known = [part for part in parts if all(term.key in values for term in part.terms)]
+    return tuple(_judge_part(part, values, len(known), looks) for part in known)
 
 
-def _judge_part(
-    part: Part, numbers: Sequence[float], parts: int, diverged: Sequence[bool]
-) -> JudgedPart:
-    found = estimate(numbers)
-    wide = estimate(numbers, 1 - LEVEL / parts)
-    verdict = Verdict.OPEN
+def _judge_part(part: Part, values: Values, parts: int, looks: Sequence[int] | None) -> JudgedPart:
+    """The verdict of the first look that settles it, else what the last one shows."""
+    there = min(1 + max(values[term.key]) for term in part.terms)
+    level = LEVEL / len(looks or (there,))
+    reached = [count for count in looks or (there,) if count <= there]
+    if not reached:  # too few seeds to look at
+        found = estimate(part.differences(values, there), 1 - level)
+        return JudgedPart(part, found, Verdict.OPEN, sum(part.diverged(values, there)), there)
+    for count in reached:
+        numbers, diverged = part.differences(values, count), part.diverged(values, count)
+        verdict = _look(part, numbers, diverged, level, parts)
+        if verdict is not Verdict.OPEN:
+            break
+    return JudgedPart(part, estimate(numbers, 1 - level), verdict, sum(diverged), count)
+
+
+def _look(
+    part: Part, numbers: Sequence[float], diverged: Sequence[bool], level: float, parts: int
+) -> Verdict:
+    found, wide = estimate(numbers, 1 - level), estimate(numbers, 1 - level / parts)
+    if sum(diverged) > 1 and not any(part.low < number < part.high for number in numbers):
+        return Verdict.FAILS
     if found and wide and found.low is not None and found.high is not None:
         assert wide.low is not None
         assert wide.high is not None
         if part.low < found.low and found.high < part.high and not any(diverged):
-            verdict = Verdict.HOLDS
-        elif wide.high < part.low or wide.low > part.high:
-            verdict = Verdict.FAILS
-    if sum(diverged) > 1 and not any(part.low < number < part.high for number in numbers):
-        verdict = Verdict.FAILS
-    return JudgedPart(part, found, verdict, sum(diverged))
+            return Verdict.HOLDS
+        if wide.high < part.low or wide.low > part.high:
+            return Verdict.FAILS
+    return Verdict.OPEN
 
 
 # the usual claims -----------------------------------------------------------------------

@@ -51,11 +51,12 @@ def _is_told_again(old: Result, one: Outcome) -> bool:
 
 
 def _discussed_anew(result: Result) -> Result:
-    """With what the recipe says now about claims that it still makes."""
+    """With what the recipe says now, and without claims that it no longer makes."""
     item = next(item for item in PAPERS[result.paper] if item.name == result.item)
-    said = {claim.text: claim.discussion.splitlines() for claim in item.claims}
+    said = {claim.text: claim for claim in item.claims}
     claims = [
-        claim.model_copy(update={"discussion": said.get(claim.text) or claim.discussion})
+        claim.model_copy(update={"discussion": own.discussion.splitlines(), "why": own.why})
         for claim in result.claims
+        if (own := said.get(claim.text))
     ]
     return result.model_copy(update={"claims": claims})

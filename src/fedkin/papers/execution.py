@@ -6,8 +6,9 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pandas as pd
 from fedkin.data import ClientData
 from fedkin.data.places import roots
 from fedkin.errors import DivergedError, FedkinError, unknown
+from fedkin.papers.claims import MOST_SEEDS, judge, planned_looks
 from fedkin.papers.item import Item, Line, Panel, Scale, slug
 from fedkin.papers.measures import Measure
-from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
+from fedkin.papers.outcome import FACTS, MEASURED, TOOK, outcome, read_facts, took
 from fedkin.papers.tuning import tuned
 from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import RunConfig, read_config
@@ -49,8 +51,9 @@ class StoppedError(FedkinError):
 class Job:
     """An item as it is to be run: its panels at a scale, how many seeds, and where.
 
-    `parent` holds the runs of all items of the paper at this scale. `missing` says which data
-    are not here, so that their panels are left out.
+    `looks`: at which numbers of seeds its claims are judged. `parent` holds the runs of all
+    items of the paper at this scale. `missing` says which data are not here, so that their
+    panels are left out.
     """
 
     paper: str
@@ -60,6 +63,7 @@ class Job:
     seeds: int
     parent: Path
     missing: tuple[str, ...] = ()
+    looks: tuple[int, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -90,7 +94,8 @@ def plan(
 ) -> Job:
     """What is to be run. `rounds` other than the recipe's are a trial, in a folder of its own.
 
-    Panels whose data are missing are left out, unless no other is left.
+    With `seeds` so many and one look, otherwise as many as claims need. Panels whose data are
+    missing are left out, unless no other is left.
     """
     names = {panel.name: panel for panel in item.panels}
     for name in only:
@@ -119,10 +124,30 @@ def plan(
             f"{paper} {item.name} is not part of the {scale} scale: add --scale paper"
         )
     trial = f"-{rounds}-rounds" if rounds is not None else ""
+    looks = (seeds,) if seeds else planned_looks(item.seeds[scale])
     return Job(
-        paper, item, scale, tuple(panels), seeds or item.seeds[scale],
-        out / paper / (scale + trial), tuple(missing),
+        paper, item, scale, tuple(panels), looks[0], out / paper / (scale + trial),
+        tuple(missing), looks,
     )  # fmt: skip
+
+
+def stages(job: Job, most: int = MOST_SEEDS) -> Iterator[Job]:
+    """The job with the seeds of its first look, then with more where claims are not settled.
+
+    Every stage is to be run before the next one is asked for. `most`: no more seeds than this,
+    though looks are planned beyond it.
+    """
+    for count in job.looks:
+        if count > max(most, job.looks[0]):
+            return
+        yield replace(job, seeds=count)
+        found = outcome(job.paper, job.item, job.scale, job.parent)
+        assert found is not None
+        judged = [judge(claim, found.values, job.looks) for claim in job.item.claims]
+        needed = {name for one in judged if one for name in one.unsettled}
+        job = replace(job, panels=tuple(p for p in job.panels if p.name in needed))
+        if not job.panels:
+            return
 
 
 def _without_rounds(line: Line) -> Line:
@@ -287,5 +312,6 @@ def _keep(job: Job, panel: Panel, rows: list[dict[str, Any]]) -> None:
     write_text(path, table.to_csv(index=False))
     facts = read_facts(job.folder)
     facts[panel.name] = {"seeds": job.seeds, "rounds": panel.run.get("rounds"),
-                         "stood_in": panel.stood_in, "folder": panel.folder}  # fmt: skip
+                         "stood_in": panel.stood_in, "folder": panel.folder,
+                         "looks": job.looks, "made": date.today().isoformat()}  # fmt: skip
     write_text(job.folder / FACTS, json.dumps(facts, indent=1))

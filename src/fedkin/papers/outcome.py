@@ -25,15 +25,19 @@ def took(folder: Path) -> float:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """By panel: how many seeds and rounds, whether on a stand-in."""
+    """By panel: how many seeds and rounds, whether on a stand-in, at which seeds one looks."""
     path = folder / FACTS
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    # runs of earlier versions: one look, on a day that nobody wrote down
+    return {name: {"looks": [about["seeds"]], "made": "", **about} for name, about in found.items()}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an item gave: its panels as they were run, and by panel, line and measure the values."""
+    """What an item gave: its panels as they were run, and by panel, line and measure the values.
+
+    `looks`: at which numbers of seeds claims are judged. `made`: the day of the oldest panel.
+    """
 
     paper: str
     item: Item
@@ -44,6 +48,8 @@ class Outcome:
     values: Values
     seeds: dict[str, int]
     seconds: float
+    looks: tuple[int, ...]
+    made: str
 
     @property
     def stands_in(self) -> list[str]:
@@ -85,4 +91,7 @@ def outcome(paper: str, item: Item, scale: Scale, parent: Path) -> Outcome | Non
         paper, item, scale, folder, tuple(panels), tuple(left_out), values,
         {panel.name: int(facts[panel.name]["seeds"]) for panel in panels},
         sum(took(parent / panel.folder) for panel in panels),
+        # of panels with several plans the one that splits the level most
+        max((tuple(facts[panel.name]["looks"]) for panel in panels), key=len),
+        min(facts[panel.name]["made"] for panel in panels),
     )  # fmt: skip

@@ -14,6 +14,10 @@ from fedkin.papers.results import ClaimResult, Result
 # claims that we added begin with these words
 OURS = "Not in the paper"
 MADE = "<!-- written by `fedkin reproduce --write`; do not edit -->"
+COUNTED = (
+    "A claim counts once: at the largest scale that was run with the recipes as they are now, else "
+    "at the largest of older runs."
+)
 NAMES = {Verdict.HOLDS: "holds", Verdict.FAILS: "**does not hold**", Verdict.OPEN: "cannot tell"}
 
 
@@ -55,7 +59,18 @@ def _need(item: Item) -> str:
 def _counted(results: Sequence[Result]) -> str:
     counts = _counts(results)
     told = ", ".join(f"{counts[verdict]} {NAMES[verdict].strip('*')}" for verdict in Verdict)
-    return f"Of {sum(counts.values())} claims: {told} (at the largest scale that was run)."
+    return f"Of {sum(counts.values())} claims: {told}. {COUNTED} {_older(results)}"
+
+
+def _older(results: Sequence[Result]) -> str:
+    """How many verdicts are from runs of earlier recipes."""
+    count = sum(not decisive[0].made for same in _by_item(results).values()
+                for decisive in map(_decisive, _claimed(same).values()))  # fmt: skip
+    return (
+        f"{count} of them have only runs older than the recipes as they are now."
+        if count
+        else ("All are from runs of the recipes as they are now.")
+    )
 
 
 def _verdict_table(results: Sequence[Result]) -> list[str]:
@@ -66,20 +81,28 @@ def _verdict_table(results: Sequence[Result]) -> list[str]:
         for text in _texts(same):
             row = {"where": f"[{same[0].item}](#{_anchor(_heading(same[0]))})", "claim": text}
             for scale in scales:
-                found = [_claim(r, text) for r in same if r.scale == scale]
-                row[f"{scale} scale"] = _both(claim for claim in found if claim)
+                found = [(r, c) for r in same if r.scale == scale and (c := _claim(r, text))]
+                row[f"{scale} scale"] = _both(found)
             rows.append(row)
     return markdown_table(rows)
 
 
-def _both(claims: Iterable[ClaimResult]) -> str:
+def _both(found: Iterable[tuple[Result, ClaimResult]]) -> str:
     """A verdict, or those of several groups of panels."""
-    return ", ".join(dict.fromkeys(NAMES[claim.verdict] for claim in claims)) or "not run"
+    told = (_word(claim) + ("" if result.made else " (older run)") for result, claim in found)
+    return ", ".join(dict.fromkeys(told)) or "not run"
+
+
+def _word(claim: ClaimResult) -> str:
+    """The verdict, why it does not hold, and how many seeds settled it."""
+    why = f": {claim.why}" if claim.why and claim.verdict is Verdict.FAILS else ""
+    settled = claim.seeds and claim.verdict is not Verdict.OPEN
+    return NAMES[claim.verdict] + why + (f", {claim.seeds} seeds" if settled else "")
 
 
 def _item_section(results: Sequence[Result]) -> list[str]:
-    """The largest scale in full, the others folded."""
-    main = max(results, key=lambda result: result.scale == "paper")
+    """The newest and largest scale in full, the others folded."""
+    main = max(results, key=_rank)
     first = [result for result in results if result.scale == main.scale]
     others = [result for result in results if result.scale != main.scale]
     lines = [f"## {_heading(main)}", ""]
@@ -96,14 +119,21 @@ def _body(result: Result) -> list[str]:
     more = " --scale paper" if result.scale == "paper" else ""
     more += " --stand-in" if result.stands_in else ""
     command = f"`fedkin reproduce {result.paper} --{kind} {number}{more}`"
-    lines = [f"{command}: {', '.join(result.facts)}.", ""]
+    when = (
+        f"run on {result.made}"
+        if result.made
+        else (
+            "**an older run**, of the recipe and methods as they were before their last corrections"
+        )
+    )
+    lines = [f"{command}: {', '.join(result.facts)}; {when}.", ""]
     told = list(result.notes)
     if result.stands_in:
         lines += [f"**{told.pop(0)}**", ""]
     lines += [*markdown_table(result.rows), ""]
     for name in result.figures:
         lines += [f"![{name.removesuffix('.png')}]({FIGURES}/{name})", ""]
-    numbers = [f"- {NAMES[one.verdict]}: {one.text} ({one.numbers})" for one in result.claims]
+    numbers = [f"- {_word(one)}: {one.text} ({one.numbers})" for one in result.claims]
     lines += _folded("The numbers behind each verdict", ["\n".join(numbers)] if numbers else [])
     lines += _folded("Settings: what the paper leaves open, and what is smaller here", told)
     return lines + _folded("Discussion of what does not hold, or may not", _discussion(result))
@@ -123,7 +153,8 @@ def _discussion(result: Result) -> list[str]:
         elif claim.verdict is Verdict.FAILS and not new:
             new = ["Not discussed yet."]
         if new:
-            lines += [f"**{claim.text}** {new[0]}", *new[1:]]
+            why = f" *{claim.why}*:" if claim.why and claim.verdict is Verdict.FAILS else ""
+            lines += [f"**{claim.text}**{why} {new[0]}", *new[1:]]
     return lines
 
 
@@ -169,9 +200,12 @@ def summary_page(
         f"{len(papers)} papers, {len({r.key[:2] for r in results})} tables and figures, "
         f"{sum(counts.values())} claims, each decided over several seeds. "
         f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, and for "
-        f"{counts[Verdict.OPEN]} the seeds do not tell yet. A claim counts once, at the largest "
-        "scale that was run. Claims that we added are marked \"Not in the paper\".", "",
-        *markdown_table(rows), "", "## What does not hold, and why", "", *_failures(results), "",
+        f"{counts[Verdict.OPEN]} the seeds do not tell yet. {COUNTED} {_older(results)} "
+        "Claims that we added are marked \"Not in the paper\".", "",
+        *markdown_table(rows), "", "## What does not hold, and why", "",
+        "*print*: the paper contradicts itself, or its setting diverges. *setting*: open in print, "
+        "or smaller here; with another setting it would hold. *ours*: a claim or choice of ours.",
+        "", *_failures(results), "",
         "Repeat an item with `fedkin reproduce PAPER --figure N` (or `--table N`), with `--scale "
         "paper` for the paper's own sizes. `fedkin reproduce --list` names them all.", "",
         "```{toctree}", ":hidden:", "", *papers, "```", "",
@@ -183,17 +217,15 @@ def _failures(results: Sequence[Result]) -> list[str]:
     """The papers' claims that do not hold; those with one reason in one line."""
     found: dict[tuple[str, str], list[str]] = {}
     ours = 0
-    for _, group in groupby(results, lambda result: result.key[:2]):
-        same = list(group)
-        for text, verdict in _final(same).items():
-            if verdict is not Verdict.FAILS:
+    for same in _by_item(results).values():
+        for text, (_, claim) in ((t, _decisive(c)) for t, c in _claimed(same).items()):
+            if claim.verdict is not Verdict.FAILS:
                 continue
             if text.startswith(OURS):
                 ours += 1
                 continue
-            claims = [claim for result in same if (claim := _claim(result, text))]
-            words = [claim.discussion[0] for claim in claims if claim.discussion]
-            reason = _sentence(words[0]) if words else "Not discussed yet."
+            reason = _sentence(claim.discussion[0]) if claim.discussion else "Not discussed yet."
+            reason = f"{claim.why}: {reason}" if claim.why else reason
             where = f"[{same[0].item}]({same[0].paper}.md#{_anchor(_heading(same[0]))})"
             stood = " (on stand-in data)" if same[0].stands_in else ""
             told = f"{where}{stood}: {text}"
@@ -220,21 +252,39 @@ def _claim(result: Result, text: str) -> ClaimResult | None:
     return next((claim for claim in result.claims if claim.text == text), None)
 
 
-def _final(results: Sequence[Result]) -> dict[str, Verdict]:
-    """By claim, the verdict at the largest scale; of several groups of panels the worst."""
+def _rank(result: Result) -> tuple[bool, bool]:
+    """Runs of today's recipes before older ones, then the larger scale."""
+    return bool(result.made), result.scale == "paper"
+
+
+def _by_item(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    return {key: list(same) for key, same in groupby(results, lambda result: result.key[:2])}
+
+
+def _claimed(results: Sequence[Result]) -> dict[str, list[tuple[Result, ClaimResult]]]:
+    """By claim, the results of the highest rank that have it."""
     found = {}
-    order = [Verdict.FAILS, Verdict.OPEN, Verdict.HOLDS]
     for text in _texts(results):
-        told = [(result.scale, claim.verdict) for result in results
-                if (claim := _claim(result, text))]  # fmt: skip
-        scale = max((scale for scale, _ in told), key=lambda scale: scale == "paper")
-        found[text] = min((v for s, v in told if s == scale), key=order.index)
+        told = [(result, claim) for result in results if (claim := _claim(result, text))]
+        best = max(_rank(result) for result, _ in told)
+        found[text] = [(result, claim) for result, claim in told if _rank(result) == best]
     return found
+
+
+def _decisive(told: Sequence[tuple[Result, ClaimResult]]) -> tuple[Result, ClaimResult]:
+    """Of several groups of panels the worst."""
+    order = [Verdict.FAILS, Verdict.OPEN, Verdict.HOLDS]
+    return min(told, key=lambda pair: order.index(pair[1].verdict))
+
+
+def _final(results: Sequence[Result]) -> dict[str, Verdict]:
+    """By claim, the verdict that counts."""
+    return {text: _decisive(told)[1].verdict for text, told in _claimed(results).items()}
 
 
 def _counts(results: Sequence[Result]) -> dict[Verdict, int]:
     found = dict.fromkeys(Verdict, 0)
-    for _, group in groupby(results, lambda result: result.key[:2]):
-        for verdict in _final(list(group)).values():
+    for same in _by_item(results).values():
+        for verdict in _final(same).values():
             found[verdict] += 1
     return found

@@ -24,7 +24,10 @@ HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
     "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
     "(widened for their number) lies elsewhere, or the line it speaks of diverged with two "
-    "seeds or more and is as said with none; otherwise more seeds are needed to tell."
+    "seeds or more and is as said with none; otherwise more seeds are needed to tell. Where "
+    "seeds are added until a claim is settled, the numbers at which one looks are fixed "
+    "beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the "
+    "looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
 
@@ -48,7 +51,7 @@ def present(outcome: Outcome) -> str:
 
 def verdicts(outcome: Outcome) -> list[Judged]:
     """All claims of which at least a part was run."""
-    found = (judge(claim, outcome.values) for claim in outcome.item.claims)
+    found = (judge(claim, outcome.values, outcome.looks) for claim in outcome.item.claims)
     return [judged for judged in found if judged]
 
 
@@ -172,9 +175,18 @@ def summary(judged: Sequence[Judged]) -> str:
     return f"Of {len(judged)} claims: {', '.join(told)}." if judged else "Nothing is claimed."
 
 
+def verdict_words(judged: Judged) -> str:
+    """The verdict, and in a word why it does not hold."""
+    why = judged.claim.why if judged.verdict is Verdict.FAILS else None
+    return f"{judged.verdict} ({why})" if why else str(judged.verdict)
+
+
 def claim_words(judged: Judged, outcome: Outcome) -> str:
     """A claim with its numbers."""
-    return f"{judged.claim.text} ({part_list(judged, outcome)})"
+    told = f"{judged.claim.text} ({part_list(judged, outcome)})"
+    if len(outcome.looks) > 1 and judged.verdict is not Verdict.OPEN:
+        told += f" Settled with {seeds(judged.seeds)}."
+    return told
 
 
 def part_list(judged: Judged, outcome: Outcome) -> str:
@@ -230,7 +242,7 @@ def as_text(outcome: Outcome, judged: Sequence[Judged], level: int = 2) -> str:
         lines += [note, ""]
     lines += [*markdown_table(result_rows(outcome)), ""]
     for found, words in zip(judged, discussions(judged), strict=True):
-        lines.append(f"- **{found.verdict}**: {claim_words(found, outcome)}")
+        lines.append(f"- **{verdict_words(found)}**: {claim_words(found, outcome)}")
         lines += [f"  - {paragraph}" for paragraph in words]
     return "\n".join(lines) + "\n"
 
@@ -272,7 +284,7 @@ def as_page(outcome: Outcome, judged: Sequence[Judged], drawn: Sequence[Drawing]
     sections = [html.box("verdict", [summary(judged)])]
     if told := notes(outcome):
         sections.append(html.box("note", told))
-    rows = [{"claim": found.claim.text, "here it": str(found.verdict),
+    rows = [{"claim": found.claim.text, "here it": verdict_words(found),
              "mean over seeds [95 % interval]": part_list(found, outcome)}
             for found in judged]  # fmt: skip
     if rows:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedkin.errors import FedkinError
-from fedkin.papers.claims import Judged, Verdict
+from fedkin.papers.claims import Judged, Verdict, Why
 from fedkin.papers.item import Scale, slug
 from fedkin.papers.outcome import Outcome
 from fedkin.papers.presentation import (
@@ -33,17 +33,25 @@ MOST_FIGURES = 2
 
 
 class ClaimResult(BaseModel):
-    """A claim with its verdict, its numbers in words, and why it may not hold."""
+    """A claim with its verdict, its numbers in words, and why it may not hold.
+
+    `seeds`: how many settled it; None where their number was fixed.
+    """
 
     model_config = ConfigDict(extra="forbid")
     text: str
     verdict: Verdict
     numbers: str
     discussion: list[str] = []
+    why: Why | None = None
+    seeds: int | None = None
 
 
 class Result(BaseModel):
-    """Panels of an item at a scale: numbers beside the printed ones, claims, figures."""
+    """Panels of an item at a scale: numbers beside the printed ones, claims, figures.
+
+    `made`: the day it was measured; empty for what was measured before this was written down.
+    """
 
     model_config = ConfigDict(extra="forbid")
     paper: str
@@ -57,6 +65,7 @@ class Result(BaseModel):
     rows: list[dict[str, str]]
     claims: list[ClaimResult]
     figures: list[str]
+    made: str = ""
 
     @property
     def key(self) -> tuple[str, str, Scale]:
@@ -71,7 +80,7 @@ def result_of(outcome: Outcome, folder: Path) -> Result:
         scale=outcome.scale, panels=[panel.name for panel in outcome.panels],
         stands_in=bool(outcome.stands_in), facts=facts(outcome), notes=notes(outcome),
         rows=result_rows(outcome), claims=_claims(judged, outcome),
-        figures=_copied_figures(outcome, folder / FIGURES),
+        figures=_copied_figures(outcome, folder / FIGURES), made=outcome.made,
     )  # fmt: skip
 
 
@@ -79,7 +88,8 @@ def _claims(judged: Sequence[Judged], outcome: Outcome) -> list[ClaimResult]:
     return [
         ClaimResult(
             text=one.claim.text, verdict=one.verdict, numbers=part_list(one, outcome),
-            discussion=one.claim.discussion.splitlines(),
+            discussion=one.claim.discussion.splitlines(), why=one.claim.why,
+            seeds=one.seeds if len(outcome.looks) > 1 else None,
         )
         for one in judged
     ]  # fmt: skip
