@@ -150,12 +150,19 @@ def test_runs_whose_seconds_count_are_run_one_at_a_time(tmp_path):
 
 
 def test_an_experiment_is_a_function_of_the_seed(tmp_path):
+    calls = []
+
     def thrown(seed, sides):
+        calls.append(seed)
         return {"die": {"loss": float(seed % sides)}}
 
     dice = Panel("dice", "Dice", {"sides": 2}, (Line("die"),), experiment=thrown)
     _, found = go(item(dice, claims=()), tmp_path, seeds=3)
     assert found.values == {("dice", "die", "loss"): {0: 0.0, 1: 1.0, 2: 0.0}}
+    go(item(dice, claims=()), tmp_path, seeds=4)
+    assert calls == [0, 1, 2, 3]  # what is there is not computed again, unless values differ
+    go(item(replace(dice, run={"sides": 3}), claims=()), tmp_path, seeds=1)
+    assert calls == [0, 1, 2, 3, 0]
 
 
 # data ---------------------------------------------------------------------------------------

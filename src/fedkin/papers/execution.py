@@ -277,13 +277,20 @@ def _read_off(measure: Measure, path: Path) -> float | None:
 
 
 def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
+    """What every seed gives; from its file, where it was computed before with the same values."""
     assert panel.experiment is not None
-    start, rows = time.perf_counter(), []
+    rows = []
     for seed in range(job.seeds):
-        for label, found in panel.experiment(seed=seed, **panel.run).items():
-            rows += [{"panel": panel.name, "line": label, "seed": seed, "measure": name,
-                      "value": value} for name, value in found.items()]  # fmt: skip
-    _add_time(job.parent / panel.folder, time.perf_counter() - start)
+        place = job.parent / panel.folder / f"seed-{seed}.json"
+        known: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
+        if known.get("run") != dict(panel.run):
+            start = time.perf_counter()
+            known = {"run": dict(panel.run), "found": panel.experiment(seed=seed, **panel.run)}
+            _add_time(place.parent, time.perf_counter() - start)
+            write_text(place, json.dumps(known, indent=1))
+        rows += [{"panel": panel.name, "line": label, "seed": seed, "measure": name,
+                  "value": value} for label, found in known["found"].items()
+                 for name, value in found.items()]  # fmt: skip
     return rows
 
 
