@@ -16,6 +16,7 @@ from bench.counts import counts
 from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.long import long
+from bench.maml import maml
 from bench.models import models
 from bench.perm import perm
 from bench.plausible import plausible
@@ -86,6 +87,7 @@ def main() -> None:
         "scale": scale,
         "methods": per_method,
         "personal": personal,
+        "maml": maml,
         "models": models,
         "lockstep": lockstep,
         "state": state,

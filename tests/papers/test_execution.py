@@ -10,10 +10,11 @@ import pytest
 from fedkin.command.runs import complete
 from fedkin.errors import FedkinError
 from fedkin.papers.claims import between
-from fedkin.papers.execution import MissingDataError, StoppedError, plan, run, stages
+from fedkin.papers.execution import StoppedError, run
 from fedkin.papers.item import Line, Panel, StandIn
 from fedkin.papers.measures import Measure
 from fedkin.papers.outcome import outcome
+from fedkin.papers.planning import MissingDataError, plan, stages
 from fedkin.papers.presentation import verdicts
 from tests.papers.helpers import LINES, RUN, item, panel
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from fedkin.papers.item import Item
 
 Scale = Literal["small", "paper"]
-Paper = Annotated[str | None, typer.Argument(help="perm, pfedkm, submodel, unified or feddeper")]
+Paper = Annotated[
+    str | None, typer.Argument(help="perm, pfedkm, submodel, unified, feddeper; or beyond")
+]
 Number = Annotated[str | None, typer.Option(help="which one of the paper's, by its number")]
 Out = Annotated[
     Path, typer.Option(help="folder of runs and results; finished runs in it are reused")
@@ -82,16 +84,18 @@ def reproduce(
       fedkin reproduce feddeper --table 1 --scale paper --panel mnist-mlp-a-m5
       fedkin reproduce unified --figure 1 --seeds 30
       fedkin reproduce submodel --table 2 --scale paper --device cuda
+      fedkin reproduce beyond
       fedkin reproduce --all --write docs/reproduction
     """
     from fedkin.command.screen import say
-    from fedkin.papers.index import PAPERS
+    from fedkin.papers.index import OWN, PAPERS
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     papers = [paper] if paper else list(PAPERS)
     named = {"figure": figure, "table": table, "experiment": experiment}
-    if everything:
+    alone = paper == OWN and not (listed or write or any(named.values()))
+    if everything or alone:  # what is no paper has no figures to choose from
         items = [(name, item) for name in papers for item in PAPERS[name]]
     else:
         items = [_find(paper, kind, number) for kind, number in named.items() if number is not None]
@@ -133,8 +137,9 @@ def _one(
     """Run an item and show the results; returns the errors."""
     from fedkin.command.screen import say
     from fedkin.command.watching import watched
-    from fedkin.papers.execution import StoppedError, plan, run, stages
+    from fedkin.papers.execution import StoppedError, run
     from fedkin.papers.outcome import outcome
+    from fedkin.papers.planning import plan, stages
     from fedkin.papers.presentation import REPORT, present
     from fedkin.runs.provenance import complete
 

@@ -6,8 +6,8 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from typing import Any
 import pandas as pd
 
 from fedkin.data import ClientData
-from fedkin.data.places import roots
-from fedkin.errors import DivergedError, FedkinError, unknown
-from fedkin.papers.claims import MOST_SEEDS, judge, planned_looks
-from fedkin.papers.item import Item, Line, Panel, Scale, slug
+from fedkin.errors import DivergedError, FedkinError
+from fedkin.papers.item import Panel
 from fedkin.papers.measures import Measure
-from fedkin.papers.outcome import FACTS, MEASURED, TOOK, outcome, read_facts, took
+from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
+from fedkin.papers.planning import Job
 from fedkin.papers.tuning import tuned
 from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import RunConfig, read_config
@@ -37,143 +36,10 @@ NOTES, DIVERGED = "read_off.json", "diverged.txt"
 STOPPED = "stopped; the same command goes on where it stands"
 
 
-class MissingDataError(FedkinError):
-    """Data that an item needs are not on this machine."""
-
-
 class StoppedError(FedkinError):
     """Stopped by the user; what was done is kept."""
 
     exit_code = 130
-
-
-@dataclass(frozen=True)
-class Job:
-    """An item as it is to be run: its panels at a scale, how many seeds, and where.
-
-    `looks`: at which numbers of seeds its claims are judged. `parent` holds the runs of all
-    items of the paper at this scale. `missing` says which data are not here, so that their
-    panels are left out.
-    """
-
-    paper: str
-    item: Item
-    scale: Scale
-    panels: tuple[Panel, ...]
-    seeds: int
-    parent: Path
-    missing: tuple[str, ...] = ()
-    looks: tuple[int, ...] = ()
-
-    @property
-    def folder(self) -> Path:
-        return self.parent / slug(self.item.name)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of all runs together."""
-        return sum(
-            int(line.run.get("rounds", panel.rounds)) * self.seeds
-            for panel in self.panels
-            if not panel.experiment
-            for line in panel.lines
-        )
-
-
-def plan(
-    paper: str,
-    item: Item,
-    scale: Scale,
-    out: Path,
-    seeds: int | None = None,
-    rounds: int | None = None,
-    only: Iterable[str] = (),
-    data_dir: str | None = None,
-    stand_in: bool = False,
-    device: str | None = None,
-) -> Job:
-    """What is to be run. `rounds` other than the recipe's are a trial, in a folder of its own.
-
-    With `seeds` so many and one look, otherwise as many as claims need. Panels whose data are
-    missing are left out, unless no other is left.
-    """
-    names = {panel.name: panel for panel in item.panels}
-    for name in only:
-        if name not in names:
-            raise unknown(f"panel of {paper} {item.name}", name, names)
-    panels, missing = list[Panel](), list[str]()
-    for panel in item.panels:
-        here = panel.at(scale)
-        if here is None or (only and panel.name not in only):
-            continue
-        if data_dir is not None:
-            here = here.changed(data={"data_dir": data_dir})
-        if device is not None and not here.experiment:
-            here = here.changed(model={"device": device})
-        if rounds is not None:
-            here = here.changed(rounds=rounds)
-            here = replace(here, lines=tuple(_without_rounds(line) for line in here.lines))
-        try:
-            panels.append(with_data(here, stand_in))
-        except MissingDataError as error:
-            missing.append(str(error))
-    if missing and not panels:
-        raise MissingDataError(missing[0])
-    if not panels:
-        raise FedkinError(
-            f"{paper} {item.name} is not part of the {scale} scale: add --scale paper"
-        )
-    trial = f"-{rounds}-rounds" if rounds is not None else ""
-    looks = (seeds,) if seeds else planned_looks(item.seeds[scale])
-    return Job(
-        paper, item, scale, tuple(panels), looks[0], out / paper / (scale + trial),
-        tuple(missing), looks,
-    )  # fmt: skip
-
-
-def stages(job: Job, most: int = MOST_SEEDS) -> Iterator[Job]:
-    """The job with the seeds of its first look, then with more where claims are not settled.
-
-    Every stage is to be run before the next one is asked for. `most`: no more seeds than this,
-    though looks are planned beyond it.
-    """
-    for count in job.looks:
-        if count > max(most, job.looks[0]):
-            return
-        yield replace(job, seeds=count)
-        found = outcome(job.paper, job.item, job.scale, job.parent)
-        assert found is not None
-        judged = [judge(claim, found.values, job.looks) for claim in job.item.claims]
-        needed = {name for one in judged if one for name in one.unsettled}
-        job = replace(job, panels=tuple(p for p in job.panels if p.name in needed))
-        if not job.panels:
-            return
-
-
-def _without_rounds(line: Line) -> Line:
-    return replace(line, run={k: v for k, v in line.run.items() if k != "rounds"})
-
-
-def with_data(panel: Panel, stand_in: bool) -> Panel:
-    """The panel with its data's place filled in; on a stand-in where they are not here."""
-    if not panel.fetch:
-        return panel
-    data: dict[str, Any] = dict(panel.run["data"])
-    if "path" in data:
-        places = [root / data["path"] for root in roots(data.get("data_dir"))]
-        here = next((place for place in places if place.exists()), None)
-        if here is not None:
-            return panel.changed(data={"path": str(here)})
-    else:
-        try:
-            panel.entries(1)[0].config.make_data()
-            return panel
-        except FedkinError:
-            pass
-    if panel.stand_in is None or not stand_in:
-        hint = f"; or add --stand-in to run on {panel.stand_in.words}" if panel.stand_in else ""
-        raise MissingDataError(f"{panel.title}: {panel.fetch}{hint}")
-    return panel.with_stand_in()
 
 
 # running --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """All recipes, by paper."""
 
-from fedkin.papers import feddeper, perm, pfedkm, submodel, unified
+from fedkin.papers import beyond, feddeper, perm, pfedkm, submodel, unified
 from fedkin.papers.item import Item
 
 PAPERS: dict[str, tuple[Item, ...]] = {
@@ -9,7 +9,10 @@ PAPERS: dict[str, tuple[Item, ...]] = {
     "submodel": submodel.ITEMS,
     "unified": unified.ITEMS,
     "feddeper": feddeper.ITEMS,
+    "beyond": beyond.ITEMS,
 }
+# what no paper claims: methods side by side
+OWN = "beyond"
 # what the papers are called
 TITLES = {
     "perm": "Distributed Personalized Empirical Risk Minimization",
@@ -17,4 +20,5 @@ TITLES = {
     "submodel": "Convergence and Stability of Distributed Sub-model Training",
     "unified": "Personalized Federated Learning: A Unified Framework and Universal Optimization",
     "feddeper": "Depersonalized Federated Learning",
+    "beyond": "which method when",
 }

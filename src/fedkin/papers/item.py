@@ -155,7 +155,8 @@ class Item:
 
     `chosen` says what the paper leaves open; `readings` where its text can be read in two
     ways, or is mistaken, and which lines are which; `ours` which claims, or which of their
-    bounds, are not the paper's.
+    bounds, are not the paper's. `matrix`: its numbers are shown with a column for every panel,
+    and those in bold that may be the best.
     """
 
     kind: Literal["table", "figure", "experiment"]
@@ -169,6 +170,7 @@ class Item:
     readings: str = ""
     ours: str = ""
     seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
+    matrix: bool = False
 
     @property
     def name(self) -> str:

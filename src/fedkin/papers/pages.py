@@ -22,15 +22,16 @@ NAMES = {Verdict.HOLDS: "holds", Verdict.FAILS: "**does not hold**", Verdict.OPE
 
 
 def pages(
-    results: Sequence[Result], papers: Mapping[str, Sequence[Item]], titles: Mapping[str, str]
-) -> dict[str, str]:
-    """File names and texts; `results` in the papers' order."""
+    results: Sequence[Result], papers: Mapping[str, Sequence[Item]], titles: Mapping[str, str],
+    own: str = "",
+) -> dict[str, str]:  # fmt: skip
+    """File names and texts; `results` in the papers' order. `own`: what is no paper but ours."""
     found = {}
     for paper, items in papers.items():
-        own = [result for result in results if result.paper == paper]
+        told = [result for result in results if result.paper == paper]
         title = titles.get(paper, paper)
-        found[f"{paper}.md"] = paper_page(paper, title, own, items)
-    found["index.md"] = summary_page(results, papers, titles)
+        found[f"{paper}.md"] = paper_page(paper, title, told, items)
+    found["index.md"] = summary_page(results, papers, titles, own)
     return found
 
 
@@ -181,12 +182,15 @@ def _folded(title: str, paragraphs: Sequence[str]) -> list[str]:
 
 
 def summary_page(
-    results: Sequence[Result], papers: Mapping[str, Sequence[Item]], titles: Mapping[str, str]
-) -> str:
-    """What holds, what does not and why, in a sentence each."""
+    results: Sequence[Result], papers: Mapping[str, Sequence[Item]], titles: Mapping[str, str],
+    ours: str = "",
+) -> str:  # fmt: skip
+    """What holds, what does not and why, in a sentence each; claims of `ours` do not count."""
+    results = [result for result in results if result.paper != ours]
     counts = _counts(results)
     rows = []
-    for paper in papers:
+    real = [paper for paper in papers if paper != ours]
+    for paper in real:
         own = [result for result in results if result.paper == paper]
         each = _counts(own)
         good = next((text for text, v in _final(own).items() if v is Verdict.HOLDS), "")
@@ -197,7 +201,7 @@ def summary_page(
         })  # fmt: skip
     lines = [
         MADE, "", "# Reproduction", "",
-        f"{len(papers)} papers, {len({r.key[:2] for r in results})} tables and figures, "
+        f"{len(real)} papers, {len({r.key[:2] for r in results})} tables and figures, "
         f"{sum(counts.values())} claims, each decided over several seeds. "
         f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, and for "
         f"{counts[Verdict.OPEN]} the seeds do not tell yet. {COUNTED} {_older(results)} "
@@ -206,6 +210,7 @@ def summary_page(
         "*print*: the paper contradicts itself, or its setting diverges. *setting*: open in print, "
         "or smaller here; with another setting it would hold. *ours*: a claim or choice of ours.",
         "", *_failures(results), "",
+        *([f"Beyond the papers: [{titles[ours]}]({ours}.md).", ""] if ours else []),
         "Repeat an item with `fedkin reproduce PAPER --figure N` (or `--table N`), with `--scale "
         "paper` for the paper's own sizes. `fedkin reproduce --list` names them all.", "",
         "```{toctree}", ":hidden:", "", *papers, "```", "",

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
 from fedkin.papers.item import Shown
+from fedkin.papers.matrix import matrix_rows
 from fedkin.papers.outcome import Outcome
 from fedkin.reports import page as html
 from fedkin.reports import tables
@@ -96,6 +97,8 @@ def claim_table(judged: Iterable[Judged]) -> pd.DataFrame:
 
 def result_rows(outcome: Outcome) -> list[dict[str, str]]:
     """The paper's numbers beside ours, one row per line."""
+    if outcome.item.matrix:
+        return matrix_rows(outcome)
     rows = []
     for panel in outcome.panels:
         for line in panel.lines:
