@@ -9,7 +9,7 @@ import pytest
 
 from fedkin.errors import FedkinError
 from fedkin.papers import collection
-from fedkin.papers.claims import Verdict, above
+from fedkin.papers.claims import Verdict, Why, above
 from fedkin.papers.figures import Against, Curves, Maps
 from fedkin.papers.item import Line, Shown
 from fedkin.papers.measures import CONSTANT
@@ -254,3 +254,34 @@ def test_a_result_that_somebody_broke_is_refused(tmp_path):
     (tmp_path / "results" / "paper-table-7-small.json").write_text('{"paper": 3}')
     with pytest.raises(FedkinError, match=r"paper-table-7-small\.json is not a result"):
         collection.write_pages(tmp_path, tmp_path / "nowhere")
+
+
+def test_runs_of_todays_recipes_count_before_older_ones(tmp_path, monkeypatch):
+    claim = item().claims[0].because(Why.SETTING, "Too few rounds.")
+    what = item(claims=(claim,))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (what,), "beyond": ()})
+    turned = {
+        ("digits", "FedAvg", "accuracy"): {0: 81.1, 1: 82.0, 2: 82.9},
+        ("digits", "pFedKM K=2", "accuracy"): {0: 91.0, 1: 92.0, 2: 93.0},
+    }
+    older = made(what, turned, folder=tmp_path, scale="paper", made="")
+    newer = made(what, folder=tmp_path, looks=(3, 6, 12))
+    monkeypatch.setattr(collection, "outcomes", lambda out: [older])
+    _, texts = written(tmp_path / "pages", tmp_path)
+    assert "0 hold, 1 do not" in texts["index.md"]
+    assert "1 of them have only runs older" in texts["index.md"]
+    assert "*setting: That is how it is.*" in texts["index.md"]
+    assert "**does not hold**: setting (older run)" in texts["paper.md"]
+    monkeypatch.setattr(collection, "outcomes", lambda out: [newer])
+    _, texts = written(tmp_path / "pages", tmp_path)
+    assert "1 hold, 0 do not" in texts["index.md"]
+    assert "All are from runs of the recipes as they are now" in texts["index.md"]
+    assert "| holds, 3 seeds" in texts["paper.md"]
+    assert "run on 2026-11-18" in texts["paper.md"]
+
+
+def test_a_word_says_why_a_claim_does_not_hold():
+    wrong = WRONG.because(Why.PRINT, "The table says otherwise.")
+    text = as_text(made(item(claims=(wrong,))), verdicts(made(item(claims=(wrong,)))))
+    assert "**does not hold (print)**" in text
+    assert "The table says otherwise." in text

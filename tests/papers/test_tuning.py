@@ -2,7 +2,10 @@
 
 import json
 from threading import Event
+from types import SimpleNamespace
 
+from fedkin.papers import tuning
+from fedkin.papers.claims import MOST_SEEDS
 from fedkin.papers.item import Line
 from fedkin.papers.tuning import CHOSEN, tuned
 from fedkin.runs.config import read_config
@@ -28,3 +31,18 @@ def test_the_value_that_is_best_on_held_back_samples_is_chosen_once(tmp_path):
     assert read_config(tried).data.validation_fraction > 0
     place.write_text(json.dumps({**facts, "value": 1e-6}))  # kept: it is not chosen again
     assert choose()[0].options["lr"] == 1e-6
+
+
+def test_no_test_sample_and_no_seed_that_is_reported_has_a_part_in_it(tmp_path, monkeypatch):
+    looked_at = []
+
+    def score(path, part):
+        looked_at.append((part, read_config(path / "config.toml").seed))
+        return SimpleNamespace(accuracy=0.5)
+
+    monkeypatch.setattr(tuning, "score_global", score)
+    line = Line("FedAvg", "fedavg", tune={"lr": (0.1, 0.2)})
+    tuned(panel(lines=(line,)), tmp_path, lambda config, data: config.to_toml(),
+          lambda label: None, Event())  # fmt: skip
+    assert [part for part, _ in looked_at] == ["validation"] * 2
+    assert all(seed >= MOST_SEEDS for _, seed in looked_at)
