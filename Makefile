@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench docs wheel mutants damaged audit ends clean
+.PHONY: run test bench docs wheel mutants damaged odd-tables audit ends clean
 
 run: $(VENV)/.installed
 	$(BIN)/fedkin compare local fedavg perm --data rotated-digits
@@ -31,6 +31,10 @@ mutants: $(VENV)/.installed-test
 # damaged and made-up run folders: does every command answer with a sentence?
 damaged: $(VENV)/.installed-test
 	$(BIN)/python -m tests.runs.damaged 2000
+
+# odd tables through advise: an answer that can be true, or a sentence?
+odd-tables: $(VENV)/.installed-test
+	$(BIN)/python -m tests.runs.odd_tables 2000
 
 # known holes in what we depend on, and our own code's; what is skipped is answered in bandit.yaml
 audit: $(VENV)/.installed

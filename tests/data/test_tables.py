@@ -235,3 +235,20 @@ def test_whatever_happens_to_a_table_only_our_own_error_comes_out(
         return
     assert torch.isfinite(clients.train.x).all()
     assert torch.isfinite(clients.test.x).all()
+
+
+def test_clients_names_are_as_written(tmp_path: Path) -> None:
+    """01, 1, 1.0 and 1e0 are four clients; plain numbers come in the order of numbers."""
+    lines = [f"{name},{i},{i % 2}" for i in range(10) for name in ("01", "1", "1.0", "1e0")]
+    (path := tmp_path / "codes.csv").write_text("\n".join(["site,x,y", *lines]))
+    keys = {"client_column": "site", "target_column": "y", "features": ("x",)}
+    assert load(DataConfig(name=str(path), **keys), 0).names == ("01", "1", "1.0", "1e0")
+    lines = [f"{name},{i},{i % 2}" for i in range(10) for name in (10, 9, -2, 100)]
+    path.write_text("\n".join(["site,x,y", *lines]))
+    data = load(DataConfig(name=str(path), **keys), 0)
+    assert data.names == ("-2", "9", "10", "100")
+    frame = pd.DataFrame({"site": [9, 9, 10, 10] * 5, "x": [5.0, 5.0, 7.0, 7.0] * 5})
+    frame.assign(y=[0, 1] * 10).to_csv(path, index=False)
+    data = load(DataConfig(name=str(path), **keys, standardise=False), 0)
+    assert data.names == ("9", "10")
+    assert set(data.train[0][0].flatten().tolist()) == {5.0}

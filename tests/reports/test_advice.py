@@ -12,11 +12,12 @@ import pytest
 
 import fedkin
 from fedkin.errors import FedkinError
-from fedkin.reports.advice_words import answer
+from fedkin.reports.advice_words import answer, certainty
 from fedkin.reports.advice_write import Advised, write_advice
 from fedkin.runs.advice import give_advice, splits_of
 from fedkin.runs.advice_answer import Effort
 from fedkin.runs.advice_scores import Gain
+from fedkin.runs.advice_shrink import Spread
 from fedkin.runs.config import read_config
 from fedkin.runs.sites.plan import read_serve_config
 
@@ -92,8 +93,12 @@ def test_run_and_serve_take_the_config_as_it_is(advised: Advised, tmp_path: Path
 def test_sites_judged_by_the_mean_of_all_are_said_to_be(advised: Advised) -> None:
     own = [Gain(mean, mean - 1, mean + 1) for mean in (0.3, -0.1, 0.2)] * 4
     sites = [replace(advised.advice.sites[0], gain=Gain(0.1, 0.05, 0.15), own_gain=g) for g in own]
-    said = " ".join(answer(replace(advised.advice, sites=tuple(sites))))
-    assert "no proof for any single one. By their own rows 8 are better and 4 worse" in said
+    alike = replace(advised.advice, sites=tuple(sites), spread=Spread(0.01, 0.001, 0.03, 0.6))
+    assert "no proof for any single one. By their own rows 8 are better" in " ".join(answer(alike))
+    said = " ".join(certainty(alike))
+    assert "about 1.0 (95 % interval 0.1 to 3.0; Cochran's Q: p = 0.6)" in said
+    differ = replace(alike, spread=Spread(0.1, 0.05, 0.2, 0.001))
+    assert "does not differ beyond noise" not in " ".join(answer(differ))
     assert "does not differ beyond noise" not in " ".join(advised.words["Should you collaborate?"])
 
 

@@ -14,7 +14,7 @@ from fedkin.errors import FedkinError
 from fedkin.runs.advice import give_advice
 from fedkin.runs.advice_answer import Advice, Effort
 from fedkin.runs.advice_kin import find_kin
-from fedkin.runs.advice_scores import Gain, gain_over_splits, lend_strength
+from fedkin.runs.advice_scores import Gain, gain_over_splits
 from fedkin.runs.advice_search import Search
 from fedkin.runs.advice_trials import Course, Splits, Trial, run_trials, simplest_of_the_best
 from fedkin.runs.advice_verdict import choices
@@ -61,25 +61,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         assert found.high is not None
         covered += found.low <= 0 <= found.high
     assert covered / 300 > 0.9
-
-
-def test_sites_borrow_strength_as_a_random_effects_model_says() -> None:
-    """Many sites with known noise: intervals cover the truth, and shrink towards the mean."""
-    rng = np.random.default_rng(0)
-    truth = rng.normal(2, 1, 400)
-    rows = rng.integers(5, 50, 400)
-    error = np.sqrt(30 / rows)
-    seen = truth + error * rng.normal(size=400)
-    gains = [Gain(m, m - 2 * e, m + 2 * e, e) for m, e in zip(seen, error, strict=True)]
-    found = lend_strength(gains, rows.tolist())
-    means = np.array([g.mean for g in found if g])
-    inside = [g.low <= t <= g.high for g, t in zip(found, truth, strict=True) if g]  # type: ignore[operator]
-    assert 0.92 < np.mean(inside) < 0.98
-    assert ((means - truth) ** 2).mean() < 0.7 * ((seen - truth) ** 2).mean()
-    unsure = lend_strength(gains, rows.tolist(), Gain(2.0, -3.0, 7.0))
-    assert not any(g.verdict == "gains" for g in unsure if g and g.mean < 1)
-    assert lend_strength(gains[:9], rows[:9].tolist()) == gains[:9]
-    assert lend_strength([None, *gains[:12]], [1, *rows[:12].tolist()])[0] is None
 
 
 def test_planted_groups_are_found_again_and_noise_is_not_a_group() -> None:

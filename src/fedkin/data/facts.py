@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedkin.data.clients import ClientData
 from fedkin.data.config import SUFFIXES, DataConfig
-from fedkin.data.tables import CLIENT_NAMES, read_file
+from fedkin.data.tables import CLIENT_NAMES, as_written, read_file
 from fedkin.errors import FedkinError
 
 
@@ -19,7 +19,8 @@ def with_facts(data: ClientData, config: DataConfig) -> ClientData:
     kind = SUFFIXES.get(Path(config.client_table).suffix.lower())
     if kind not in ("csv", "parquet"):
         raise FedkinError(f"{where} is not a .csv or .parquet file")
-    frame = read_file(config.client_table, kind).rename(columns=str)
+    words = {**as_written(None), **as_written(config.client_column)}
+    frame = read_file(config.client_table, kind, dtype=words).rename(columns=str)
     usual = [c for c in (config.client_column, *CLIENT_NAMES) if c]
     client = next((c for c in usual if c in frame.columns), None)
     if client is None:

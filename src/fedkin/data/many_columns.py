@@ -32,10 +32,11 @@ def learn_plain(
     taken in the same order as of one column, and have the same last digit.
     """
     names, values = plain_values(frame, list(frame.columns))
+    known = np.isfinite(values).all(1) & (np.abs(values).max(1, initial=0) < HUGE)
+    names = [names[i] for i in np.flatnonzero(known).tolist()]
     if not names:
         return {}
-    own = np.ascontiguousarray(values[:, train])
-    known = np.isfinite(values).all(1) & (np.abs(values).max(1, initial=0) < HUGE)
+    own = np.ascontiguousarray(values[known][:, train])
     ordered = np.sort(own, axis=1)
     kinds = 1 + (np.diff(ordered, axis=1) != 0).sum(1)
     whole = (own == np.round(own)).all(1)
@@ -44,7 +45,7 @@ def learn_plain(
     medians = np.median(own, axis=1)
     means, deviations = own.mean(1), own.std(1)
     found = {}
-    for i in np.flatnonzero(known & ~suspect).tolist():
+    for i in np.flatnonzero(~suspect).tolist():
         name, median = names[i], float(medians[i])
         scale = (float(means[i]), float(deviations[i]) or 1.0) if standardise else (0.0, 1.0)
         found[name] = NumberColumn(name, median, *scale)
@@ -69,5 +70,6 @@ def encode_plain(columns: Sequence[NumberColumn], frame: pd.DataFrame) -> dict[s
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = (filled - means) / deviations
     good = (np.abs(filled) < HUGE).all(1) & (np.abs(blocks) < HUGE).all(1)
-    single = blocks.astype(np.float32)
-    return {names[i]: single[i][:, None] for i in np.flatnonzero(good).tolist()}
+    single = blocks[good].astype(np.float32)
+    kept = np.flatnonzero(good).tolist()
+    return {names[i]: single[place][:, None] for place, i in enumerate(kept)}

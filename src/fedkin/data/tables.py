@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
 
 CLIENT_NAMES = ("client", "client_id")
 WIDE = 1000  # columns
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 TARGET_NAMES = ("target", "label", "y")
 
 
 def read_table(config: DataConfig, rng: np.random.Generator) -> Pool:
     """A CSV or Parquet file as samples; features are encoded once the training rows are known."""
-    return table_pool(read_frame(config), config, f"table '{config.path}'")
+    frame = read_frame(config, dtype=as_written(config.client_column))
+    return table_pool(frame, config, f"table '{config.path}'")
+
+
+def as_written(client_column: str | None) -> dict[str, type[str]]:
+    """pandas' option that reads clients' names as text: 01, 1 and 1.0 are three clients."""
+    return dict.fromkeys((client_column,) if client_column else CLIENT_NAMES, str)
 
 
 def read_frame(config: DataConfig, **csv: Any) -> pd.DataFrame:
@@ -151,12 +159,18 @@ def _column(
 
 
 def _clients(column: pd.Series[Any], where: str) -> tuple[Rows, tuple[str, ...]]:
-    """Each row's client number, and the clients' names in sorted order."""
+    """Each row's client number, and the clients' names in sorted order.
+
+    Names that are all plain numbers come in the order of numbers.
+    """
     if column.isna().any():
         row = int(np.flatnonzero(column.isna())[0]) + 1
         raise FedkinError(f"row {row} of {where} has no client in column '{column.name}'; fill it")
     values = column if column.dtype.kind in "iuf" else column.map(str)
     kinds, numbers = np.unique(values.to_numpy(), return_inverse=True)
+    if kinds.dtype.kind not in "iuf" and all(WHOLE.fullmatch(name) for name in kinds):
+        order = sorted(range(len(kinds)), key=lambda at: int(kinds[at]))
+        kinds, numbers = kinds[order], np.argsort(order)[numbers]
     if len(kinds) == 1:
         raise FedkinError(
             f"{where} has a single client '{kinds[0]}' in column '{column.name}'; personal models "

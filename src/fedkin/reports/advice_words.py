@@ -7,7 +7,7 @@ from math import isfinite
 
 from fedkin.reports.words import NOTHING, listed
 from fedkin.runs.advice_answer import Advice, Site
-from fedkin.runs.advice_scores import FEWEST_TO_BORROW, Gain
+from fedkin.runs.advice_scores import Gain
 from fedkin.runs.measures import Measure
 from fedkin.runs.names import cut
 
@@ -86,13 +86,13 @@ def answer(advice: Advice) -> list[str]:
     told += f"{counts['loses']} lose"
     told += f"; {counts['unknown']} have too few rows to say." if counts["unknown"] else "."
     found.append(told)
-    if _alike(advice):
-        own = [site.own_gain.mean for site in advice.sites if site.own_gain is not None]
-        up, down = sum(gain > 0 for gain in own), sum(gain < 0 for gain in own)
+    if advice.spread is not None and not advice.spread.seen:
+        means = [site.own_gain.mean for site in advice.sites if site.own_gain is not None]
+        up, down = sum(gain > 0 for gain in means), sum(gain < 0 for gain in means)
         found.append(
-            "What sites gain does not differ beyond noise, so each is judged by the mean of all: "
-            f"that is no proof for any single one. By their own rows {up} are better and {down} "
-            "worse together."
+            "What sites gain does not differ beyond noise, so each is judged mostly by the mean of "
+            f"all: that is no proof for any single one. By their own rows {up} are better and "
+            f"{down} worse together."
         )
     if advice.decision != "alone" and counts["gains"] < n / 2:
         found.append(
@@ -120,18 +120,12 @@ def answer(advice: Advice) -> list[str]:
         found.append(f"Not for {named(losers)}: better off alone.")
     if winners and advice.decision == "alone":
         found.append(f"Yet {named(winners)} did gain: for them it may be worth a closer look.")
-    if counts["gains"] + counts["loses"] and n >= 20 and not _alike(advice):
+    if counts["gains"] + counts["loses"] and n >= 20:
         chance = 0.025 * n
         found.append(
             f"By chance alone about {chance:.0f} of {n} sites would seem to gain, as many to lose."
         )
     return found
-
-
-def _alike(advice: Advice) -> bool:
-    """Whether sites' gains were drawn to their mean altogether."""
-    means = [site.gain.mean for site in advice.sites if site.gain is not None]
-    return len(means) >= FEWEST_TO_BORROW and max(means) - min(means) < 1e-9
 
 
 def _moves(gain: Gain, measure: Measure) -> str:
@@ -262,10 +256,17 @@ def certainty(advice: Advice) -> list[str]:
             "Rows are divided by time: splits differ in when the test rows begin and share the "
             "latest rows, so intervals may be too narrow."
         )
-    if len(advice.sites) >= FEWEST_TO_BORROW:
+    if (spread := advice.spread) is not None:
+        middle, low, high = (
+            difference(x, advice.measure).lstrip("+")
+            for x in (spread.middle, spread.low, spread.high)
+        )
         found.append(
             "A site's gain borrows strength from the others (a random-effects model): with few "
-            "rows it is drawn to their mean. sites.csv has its own as well."
+            "rows it is drawn to their mean, by as much as sites seem alike. Their true gains "
+            f"differ by a standard deviation of about {middle} (95 % interval {low} to {high}; "
+            f"Cochran's Q: p = {spread.p_value:.2g}), and sites' intervals allow for not knowing "
+            "it better. sites.csv has each site's own gain as well."
         )
     if advice.diverged:
         found.append(f"{advice.diverged} trials diverged and were left out.")

@@ -121,6 +121,7 @@ def in_numbers(advice: Advice) -> dict[str, Any]:
         "decision": advice.decision,
         "metric": advice.measure.name,
         "gain": advice.gain and asdict(advice.gain),
+        "spread_of_gains": advice.spread and asdict(advice.spread),
         "counts": {key: advice.count(key) for key in ("gains", "same", "loses", "unknown")},
         "recommended": {
             "method": advice.method, "options": dict(advice.options), "model": advice.model,

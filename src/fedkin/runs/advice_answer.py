@@ -9,6 +9,7 @@ from typing import Any
 from fedkin.data import ClientData, DataConfig
 from fedkin.runs.advice_kin import Kin
 from fedkin.runs.advice_scores import Gain, mean_of
+from fedkin.runs.advice_shrink import Spread
 from fedkin.runs.measures import Measure
 
 
@@ -66,12 +67,14 @@ class Advice:
 
     `decision` is alone, one (one model for all), groups (within groups) or personal. `together`
     is the method that was best of those that collaborate, also where going alone is recommended.
+    `spread` is how much sites' gains differ; None where sites are judged by their own rows alone.
     """
 
     decision: str
     measure: Measure
     gain: Gain | None
     sites: tuple[Site, ...]
+    spread: Spread | None
     ways: tuple[Way, ...]
     kin: Kin | None
     method: str

@@ -13,7 +13,6 @@ from fedkin.core.federation import Federation, Requests
 from fedkin.runs.evaluation import score, score_trivial
 
 Floats = npt.NDArray[np.float64]
-FEWEST_TO_BORROW = 10  # sites
 
 
 def judge_models(fed: Federation, asked: Requests, part: str, metric: str) -> Floats:
@@ -65,51 +64,6 @@ def gain_over_splits(values: Sequence[float], ratio: float) -> Gain | None:
     spread = float(np.sqrt((1 / len(known) + ratio) * known.var(ddof=1)))
     half = float(special.stdtrit(len(known) - 1, 0.975)) * spread
     return Gain(mean, mean - half, mean + half, spread)
-
-
-def lend_strength(
-    gains: Sequence[Gain | None], rows: Sequence[int], overall: Gain | None = None
-) -> list[Gain | None]:
-    """Sites' gains as one random-effects model sees them: each borrows from all the others.
-
-    Site i's gain is g_i ~ N(theta_i, v_i), theta_i ~ N(mu, tau^2); mu and tau are DerSimonian and
-    Laird's. v_i = c/rows_i with c the median over sites, because a few splits say little of one
-    site's own noise. The result is theta_i's mean and 95 % interval given all g; the interval
-    allows for not knowing mu. With fewer than ten sites, or where noise is not known, nothing
-    is borrowed.
-    """
-    known = [i for i, gain in enumerate(gains) if gain is not None and gain.low is not None]
-    if len(known) < FEWEST_TO_BORROW:
-        return list(gains)
-    g = np.array([gains[i].mean for i in known])  # type: ignore[union-attr]
-    own = np.array([_spread(gains[i]) for i in known]) ** 2
-    n = np.array([rows[i] for i in known], float)
-    c = float(np.median(own * n))
-    if c <= 0:
-        return list(gains)
-    v = c / n
-    w = 1 / v
-    centre = float((w * g).sum() / w.sum())
-    excess = float((w * (g - centre) ** 2).sum()) - (len(g) - 1)
-    tau2 = max(0.0, excess / float(w.sum() - (w**2).sum() / w.sum()))
-    w = 1 / (v + tau2)
-    mu = float((w * g).sum() / w.sum())
-    share = tau2 / (tau2 + v)  # how much of its own gain a site keeps
-    mean = share * g + (1 - share) * mu
-    # splits move all sites together, which sites' own noise does not show
-    common = (overall.high - overall.mean) / 1.96 if overall and overall.high is not None else 0.0
-    half = 1.96 * np.sqrt(share * v + (1 - share) ** 2 * max(1 / w.sum(), common**2))
-    found = list(gains)
-    for place, i in enumerate(known):
-        m, h = float(mean[place]), float(half[place])
-        found[i] = Gain(m, m - h, m + h, h / 1.96)
-    return found
-
-
-def _spread(gain: Gain | None) -> float:
-    """The standard error behind an interval."""
-    assert gain is not None
-    return gain.error or 0.0
 
 
 def mean_of(values: Sequence[float] | Floats) -> float:

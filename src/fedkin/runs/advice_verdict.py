@@ -19,10 +19,10 @@ from fedkin.runs.advice_scores import (
     Gain,
     gain_over_splits,
     judge_trivial,
-    lend_strength,
     mean_of,
 )
 from fedkin.runs.advice_search import Search
+from fedkin.runs.advice_shrink import Spread, lend_strength
 from fedkin.runs.advice_trials import (
     ALONE,
     ONE,
@@ -50,11 +50,13 @@ def conclude(search: Search, courses: Sequence[Course], source: DataConfig | Non
     if decision == "alone":
         final = verdict.settings(verdict.alone)
     data = search.splits.data[0]
+    sites, spread = verdict.sites(kin)
     return Advice(
         decision=decision,
         measure=search.splits.measure,
         gain=overall,
-        sites=verdict.sites(kin),
+        sites=sites,
+        spread=spread,
         ways=verdict.ways(),
         kin=kin,
         method=final.trial.method,
@@ -134,14 +136,14 @@ class Verdict:
         same = sorted((c for c in courses if key(c) == common), key=lambda c: c.best_round)
         return same[len(same) // 2]
 
-    def sites(self, kin: Kin | None) -> tuple[Site, ...]:
+    def sites(self, kin: Kin | None) -> tuple[tuple[Site, ...], Spread | None]:
         data, found, count = self.splits.data[0], [], len(self.splits.names)
         assert data.validation is not None
         given = kin.given() if kin else np.zeros(count)
         group = {i: k + 1 for k, members in enumerate(kin.groups) for i in members} if kin else {}
         own = [gain_over_splits(self.gains[:, i].tolist(), self.ratio(i)) for i in range(count)]
         rows = [int(size) for size in data.test.sizes]
-        shared = lend_strength(own, rows, self.overall)
+        shared, spread = lend_strength(own, rows, self.overall, self.effort.splits - 1)
         trivial = np.stack([self._trivial(split) for split in range(self.effort.splits)])
         alone = np.stack([tested(course) for course in self.alone])
         together = np.stack([tested(course) for course in self.together])
@@ -162,7 +164,7 @@ class Verdict:
                     group.get(i),
                 )
             )
-        return tuple(found)
+        return tuple(found), spread
 
     def ways(self) -> tuple[Way, ...]:
         better, found = self.splits.measure.sign, []
