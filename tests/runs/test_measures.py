@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg
@@ -85,6 +86,25 @@ def test_all_rows_of_a_comparison_are_held_to_one_alone(tmp_path, fedkin):
     assert slow["better"] == 0
     assert slow["worse"] > max(0.7, fast["worse"])
     assert slow[["better", "same", "worse"]].sum() == pytest.approx(1)
+    assert slow["gain_high"] < 0
+    assert "±" in said.out
+
+
+def test_the_mean_gain_has_the_paired_t_interval_over_clients(tmp_path, fedkin):
+    data = scores_table(tmp_path / "scores.csv")
+    said = fedkin("compare", "local", "fedavg", "--data", data, "--client-column", "school",
+                  *QUICK[:-1], "--out", tmp_path / "c")  # fmt: skip
+    assert said.code == 0, said.err
+    row = pd.read_csv(tmp_path / "c" / "table.csv").set_index("method").loc["fedavg"]
+    ends = [
+        run.clients[run.clients["round"] == run.clients["round"].max()].set_index("client")
+        for run in (open_run(path) for path in sorted((tmp_path / "c").glob("*/seed-0")))
+    ]
+    own, alone = (end["personal_rmse"] for end in ends)
+    expected = stats.ttest_rel(alone, own[alone.index])  # less is better
+    low, high = expected.confidence_interval(0.95)
+    assert row["gain"] == pytest.approx((alone - own).mean())
+    assert (row["gain_low"], row["gain_high"]) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_a_method_worse_than_a_constant_is_warned_about(tmp_path, fedkin):

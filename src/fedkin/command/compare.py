@@ -33,7 +33,7 @@ from fedkin.runs.comparison import (
 )
 from fedkin.runs.folder import next_folder
 from fedkin.runs.groups import Group, Records
-from fedkin.runs.listing import result_rows
+from fedkin.runs.listing import gain_row, result_rows
 from fedkin.runs.measures import Measure
 from fedkin.runs.options import keys_given, parse, places
 from fedkin.runs.plugins import short_name
@@ -167,19 +167,23 @@ def table_rows(
     alone = common_alone(groups, measures[0])
     for group in groups:
         found = [row for run in group.runs for row in result_rows(run.path)]
+        pairs = [gains(run, measures[0], alone.get(task(group))) for run in group.runs]
+        known = [g for g in pairs if g is not None]
         own = [
             {
                 "better": (g.gain > g.noise).mean(),
                 "same": (g.gain.abs() <= g.noise).mean(),
                 "worse": (g.gain < -g.noise).mean(),
             }
-            for run in group.runs
-            if (g := gains(run, measures[0], alone.get(task(group)))) is not None
+            for g in known
         ]
         means = pd.DataFrame(found).drop(columns=["method", "metric"]).apply(pd.to_numeric).mean()
         shares = pd.DataFrame(own, columns=["better", "same", "worse"]).astype(float).mean()
         means[shares.index] = shares
         values = {key: None if pd.isna(v) else float(v) for key, v in means.items()}
+        # a client's gain is its mean over seeds
+        each = pd.concat([g.gain for g in known], axis=1).mean(axis=1) if known else None
+        values |= gain_row(each)
         rows.append({"method": group.label, "metric": measures[0].name, **values})
     return rows, measures, [own.words for own in alone.values()]
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedkin.errors import FedkinError
 from fedkin.runs.groups import Records, is_run
+from fedkin.runs.noise import mean_interval
 from fedkin.runs.plugins import short_name
 
 Row = dict[str, float | str | None]
@@ -29,12 +30,28 @@ def result_rows(folder: Path) -> list[Row]:
         "better": _value(last.get("better_than_alone")),
         "same": _value(last.get("same_as_alone")),
         "worse": _value(last.get("worse_than_alone")),
+        **gain_row(_gains(run)),
         **{f"mean_{other}": _value(last.get(f"personal_{other}")) for other in others},
         "mb_up": float(last.get("bytes_up", 0)) / 1e6,
         "mb_down": float(last.get("bytes_down", 0)) / 1e6,
         "seconds": float(timing["seconds"].sum()) if len(timing) else 0.0,
     }
     return [row]
+
+
+def gain_row(gains: pd.Series | None) -> Row:
+    """The mean gain over going alone and its interval over clients, by column."""
+    found = None if gains is None else mean_interval(gains.to_numpy(float))
+    return dict(zip(("gain", "gain_low", "gain_high"), found or (None,) * 3, strict=True))
+
+
+def _gains(run: Records) -> pd.Series | None:
+    """What each client gained over going alone, after the last round."""
+    table = run.clients
+    if "gain" not in table:
+        return None
+    known: pd.Series = table.loc[table["round"] == table["round"].max(), "gain"]
+    return known
 
 
 def find_runs(folder: Path) -> list[Row]:

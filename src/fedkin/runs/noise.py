@@ -109,6 +109,19 @@ def shares_of(gain: Tensor, half: Tensor) -> Shares | None:
     return Shares(b, 1 - b - w, w)
 
 
+def mean_interval(values: Floats) -> tuple[float, float, float] | None:
+    """The mean over clients with its 95 % t interval; None of fewer than two clients.
+
+    A client is the unit: what a mean gain is worth although no single client's is beyond noise.
+    """
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return None
+    mean, error = float(known.mean()), float(known.std(ddof=1)) / np.sqrt(len(known))
+    half = float(special.stdtrit(len(known) - 1, (1 + LEVEL) / 2)) * error
+    return mean, mean - half, mean + half
+
+
 # kept with a run, so that runs on the same clients can be compared --------------------------
 
 RESAMPLES = "resamples.safetensors"
