@@ -33,7 +33,7 @@ from tests.runs.damaged import command
 ODD_NAMES = ("a", "b", " ", "1", "01", "1.0", "é", "a,b", 'q"q', "<b>", "x" * 300, "$y$", "\\",
              "a\nb", "-", "..", "日本", "true", "2020-01-01", "1e5", "=1+1")  # fmt: skip
 NO_NAMES = ("", "None", "nan")  # read as missing: such a table is refused
-QUICK = Effort(3, 1, 1)  # splits, rounds, rounds between evaluations
+QUICK = Effort(splits=3, rounds=1, every=1, choices=1)
 DRAWN = 10  # of so many tables one has its figures drawn, which takes longest
 TRAINED = 40  # of so many one is trained with the recommended config
 MISSING = re.compile(r"\b(nan|inf|None)\b")

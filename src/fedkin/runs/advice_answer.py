@@ -15,11 +15,15 @@ from fedkin.runs.measures import Measure
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is computed: more for few sites, less for many. It depends on sizes alone."""
+    """How much is computed: more for few sites, less for many. It depends on sizes alone.
+
+    At most `choices` values of each setting are tried.
+    """
 
     splits: int
     rounds: int
     every: int
+    choices: int = 3
 
     @classmethod
     def for_sites(cls, sites: int) -> Effort:

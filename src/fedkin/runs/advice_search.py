@@ -16,6 +16,7 @@ LRS = (0.03, 0.1, 0.3)
 STEPS = 10  # local steps in a round
 INNER = 5  # steps of pFedKM's own models for each of its local steps
 CLUSTERS = (2, 4)
+LAMS = (0.1, 1.0)  # how strongly Ditto pulls to the common model
 FEWEST_IN_GROUPS = 4  # sites
 # how many sites' contributions are measured by leaving them out; of many sites one matters less
 MOST_LEFT_OUT, MOST_LEFT_OUT_OF_MANY, MANY = 6, 3, 20
@@ -40,7 +41,7 @@ class Search:
         served IFCA.
         """
         models, splits = self._models(), range(self.effort.splits)
-        grid = [{"lr": lr, "local_steps": STEPS} for lr in LRS]
+        grid = [{"lr": lr, "local_steps": STEPS} for lr in LRS[: self.effort.choices]]
         first = [
             Trial(method, {**own, **more}, model, split)
             for method, more in ((ALONE, {}), ("fedavg-local", {"tune_steps": STEPS}))
@@ -76,7 +77,8 @@ class Search:
         return ["linear", "mlp:32"] if len(shape) == 1 else ["mlp:64"]
 
     def _clusters(self) -> list[int]:
-        return [k for k in CLUSTERS if k <= self.sites // 2 and self.sites >= FEWEST_IN_GROUPS]
+        possible = [k for k in CLUSTERS if k <= self.sites // 2 and self.sites >= FEWEST_IN_GROUPS]
+        return possible[: self.effort.choices]
 
     def _personal(self, model: str, lr: float) -> list[tuple[str, dict[str, Any]]]:
         """Personal methods that suit the model and so many sites, each with a few settings."""
@@ -84,7 +86,7 @@ class Search:
         found: list[tuple[str, dict[str, Any]]] = []
         if model != "linear":  # which is nothing but a head
             found.append(("fedper", work))
-        found += [("ditto", {**work, "lam": lam}) for lam in (0.1, 1.0)]
+        found += [("ditto", {**work, "lam": lam}) for lam in LAMS[: self.effort.choices]]
         found += [("ifca", {**work, "clusters": k}) for k in self._clusters()]
         # no trial within the trials: how widely to share is judged here, among the methods
         found.append(("perm", {**work, "warm_up": self.effort.rounds // 3, "lam_rel": 1.0}))

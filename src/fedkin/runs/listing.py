@@ -39,7 +39,7 @@ def result_rows(folder: Path) -> list[Row]:
     return [row]
 
 
-def gain_row(gains: pd.Series | None) -> Row:
+def gain_row(gains: pd.Series | None) -> dict[str, float | None]:
     """The mean gain over going alone and its interval over clients, by column."""
     found = None if gains is None else mean_interval(gains.to_numpy(float))
     return dict(zip(("gain", "gain_low", "gain_high"), found or (None,) * 3, strict=True))
