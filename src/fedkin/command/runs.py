@@ -100,8 +100,10 @@ def config_of(what: str, words: Sequence[str]) -> RunConfig:
     """The config of a method by name or of a file, with options in place of its values."""
     if what.endswith(".toml"):
         config = read_config(Path(what))
-        given = parse(config.method, words)
-        return make_config(merge(config.model_dump(), given)) if given else config
+        given, values = parse(config.method, words), config.model_dump()
+        if "model_column" in given.get("model", {}):  # another column than theirs
+            values["model"]["client_models"] = {}
+        return make_config(merge(values, given)) if given else config
     method = known_method(what)
     get_method(method)
     return make_config({"method": method, **parse(method, words)})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.core import door
+from fedkin.core.architectures import Architectures, OwnModel, fit
 from fedkin.core.augment import Augment, OwnChange
 from fedkin.core.kernels import (
     Kernel,
@@ -59,6 +60,9 @@ class Problem:
 
     With `class_weights`, one for each class, an example's loss is multiplied by that of its class;
     "balanced": by n / (classes * examples of the class), counted in the training data of all.
+
+    `models` are modules of clients' own, by the clients' names: each a module, a class or function
+    that makes one, or a name such as "mlp:64". `module` is then what all can carry.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Problem:
         norm: NormName | None = None,
         augment: Sequence[str | OwnChange] = (),
         class_weights: ClassWeights | None = None,
+        models: Mapping[str, OwnModel] | Architectures | None = None,
     ) -> None:
         if norm not in (None, *get_args(NormName)):
             raise unknown("norm", norm, get_args(NormName))
@@ -84,7 +89,7 @@ class Problem:
         self.device = torch.device(device)
         self.norm: NormName = norm or "shared"
         module = door.own_copy(module).to(self.device, dtype)
-        layout = Layout.of(module)
+        Layout.of(module)  # there must be something to train
         first = door.fitting(module, data.train.x[:2].to(self.device), dtype, data.train.here)
         self.input_dtype = first.dtype
         self._loss = get_loss(loss)
@@ -96,31 +101,31 @@ class Problem:
         self.test = self._part(data.test)
         if data.validation is not None:
             self.validation = self._part(data.validation)
-        self.manners = door.manners(module, self.train.x)
-        self.become(self._spec(module, layout, norm))
-        door.check_outputs(self.manners.output, self.train.y[:2], self._loss, data.num_classes)
-        door.check_batches(self.manners.least, batch_size, data)
-        self.augment = Augment(augment) if augment else None
-        if self.augment is not None and data.train.here:
-            self.augment.check(self.train.x[:2])
-
-    def _spec(self, module: nn.Module, layout: Layout, norm: NormName | None) -> ModelSpec:
-        """What kernels are told of the module."""
-        statistics, home = forms.statistics_of(module), Layout(())
-        if not statistics.slots and norm in ("local", "averaged"):
+        own_fit = partial(
+            fit, train=self.train, data=data, loss=self._loss, batch_size=batch_size,
+            local=self.norm == "local",
+        )  # fmt: skip
+        common = own_fit(module)
+        if not common.spec.statistics.slots and norm in ("local", "averaged"):
             raise FedkinError(
                 f"norm = '{norm}' is about batch norms, and the model has none: leave norm out"
             )
-        if self.norm == "local":
-            own = {f"{name}.{part}".lstrip(".") for name in forms.norms(module)
-                   for part in ("weight", "bias")}  # fmt: skip
-            layout, home = layout.parted(own)
-            if not layout.slots:
-                raise FedkinError(
-                    "norm = 'local' keeps all of the model's parameters at the clients, so there "
-                    "is nothing to share: choose norm = 'shared'"
-                )
-        return ModelSpec(module, layout, self._loss, home, statistics, self.manners.random)
+        self.manners = common.manners
+        self.become(common.spec)
+        if isinstance(models, Mapping) and models:
+            outputs = self.manners.output[0].numel()
+            models = Architectures.of(models, data.names, data.input_shape, outputs)
+        self.architectures = (
+            models.fitted_by(lambda own: own_fit(door.own_copy(own).to(self.device, dtype)))
+            if isinstance(models, Architectures)
+            else None
+        )
+        if self.architectures is not None:  # so many are left where some are held out
+            least = max(self.manners.least, self.architectures.least)
+            self.manners = replace(self.manners, least=least)
+        self.augment = Augment(augment) if augment else None
+        if self.augment is not None and data.train.here:
+            self.augment.check(self.train.x[:2])
 
     def become(self, spec: ModelSpec) -> None:
         """Take on a model and a loss; the model's present values are the initial ones."""
@@ -155,6 +160,8 @@ class Problem:
 
     def _varied(self, variant: Variant) -> Problem:
         """Another form of this problem; its data are shared, not copied, but for their order."""
+        if variant.module:
+            return self._with_module(variant)
         varied, spec = copy.copy(self), self.spec
         if variant.rate != 1:
             if spec.home.slots:
@@ -177,6 +184,17 @@ class Problem:
             scale = self.widths.scaler(self.spec.module, variant.rate)
             varied.scale = scale[None].to(varied.initial)
         return varied
+
+    def _with_module(self, variant: Variant) -> Problem:
+        """A form of this problem with a module that clients bring."""
+        if self.architectures is None:
+            raise FedkinError(f"no client brings a model '{variant.module}'")
+        own = self.architectures[variant.module]
+        other = copy.copy(self.variant(replace(variant, module="")))
+        other.manners, other.architectures = own.manners, None
+        module = copy.deepcopy(own.spec.module)
+        other.become(replace(own.spec, module=module, loss=other.spec.loss))
+        return other
 
     def missing_inputs(self, rate: float) -> Tensor:
         """By what weights on the inputs that a smaller model has left make up for the others."""

@@ -39,18 +39,22 @@ class Variant:
     to them is multiplied by 1/rate, to make up for those that are missing in training.
     own_classes: the softmax of the loss runs over the client's own classes only, or ("zeroed")
     over all with the outputs of classes that the client lacks put to zero. held_out: a fifth of
-    the client's training examples is kept from training and is its validation part.
+    the client's training examples is kept from training and is its validation part. module: one
+    that clients bring, by its name, in place of the problem's own.
     """
 
     rate: float = 1.0
     scaler: bool = False
     own_classes: OwnClasses = False
     held_out: bool = False
+    module: str = ""
 
     @property
     def label(self) -> str:
-        """Tells model sizes apart, in the names of what clients remember."""
-        return f"rate{self.rate:g}"
+        """Tells models apart, in the names of what clients remember; "" for the plain one."""
+        if self.module:
+            return f"model {self.module}"
+        return "" if self.rate == 1 else f"rate{self.rate:g}"
 
     def facts(self) -> dict[str, Any]:
         """As json can carry it; `Variant(**facts)` is the opposite."""
@@ -64,8 +68,8 @@ SHARE = 0.2
 
 
 def memory_of(memory: Memory, variant: Variant) -> Memory:
-    """What clients remember of models of this size, kept apart from other sizes."""
-    return memory if variant.rate == 1 else LabelledMemory(memory, variant.label)
+    """What clients remember of models of this kind, kept apart from others."""
+    return LabelledMemory(memory, variant.label) if variant.label else memory
 
 
 class LabelledMemory(Memory):

@@ -46,8 +46,10 @@ class MergedProblem(Problem):
         if variant not in self._variants and variant != PLAIN:
             varied = super().variant(variant)
             assert isinstance(varied, MergedProblem)
-            smaller = [p.variant(Variant(variant.rate)).initial for p in self._problems]
-            varied._initials = torch.cat(smaller)
+            own = Variant(variant.rate, module=variant.module)
+            others = [p.variant(own) for p in self._problems]
+            varied._initials = torch.cat([p.initial for p in others])
+            varied._homes = torch.cat([p.initial_home for p in others])
         return super().variant(variant)
 
     def initial_of(self, who: Tensor) -> Tensor:
@@ -83,7 +85,7 @@ def _merge(parts: Sequence[Part]) -> Part:
 
 def can_merge(problems: Sequence[Problem]) -> bool:
     """Whether runs on these problems can be computed as one: same model, loss and batches, and
-    the same in all that is not trained."""
+    the same in all that is not trained. Clients' own modules are not compared."""
 
     def nature(p: Problem) -> tuple[Any, ...]:
         parts = (p.spec.layout, p.spec.loss, str(p.spec.module), p.l2, p.batch_size, p.reshuffle)
@@ -100,6 +102,8 @@ def can_merge(problems: Sequence[Problem]) -> bool:
         pairs = zip(fixed(p), fixed(q), strict=True)
         return nature(p) == nature(q) and all(torch.equal(a, b) for a, b in pairs)
 
+    if any(p.architectures is not None for p in problems):
+        return len(problems) == 1
     return all(alike(p, problems[0]) for p in problems[1:])
 
 

@@ -20,6 +20,7 @@ from fedkin.methods.local import Local
 from fedkin.methods.lsgd import LSGD
 from fedkin.methods.perfedavg import PerFedAvg
 from fedkin.methods.perm import Perm
+from fedkin.methods.perm_models import PermModels
 from fedkin.methods.perm_printed import PermPrinted, PermTwoStage
 from fedkin.methods.pfedhn import PFedHN
 from fedkin.methods.pfedkm import PFedKM
@@ -68,6 +69,7 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Perm",
+    "PermModels",
     "PermPrinted",
     "PermTwoStage",
     "Scaffold",

@@ -64,6 +64,8 @@ class Method:
     not_private: ClassVar[str] = ""
     # what a model must have: "layers" (more than one) or "norms" (normalisation); "" for nothing
     needs: ClassVar[str] = ""
+    # whether clients may bring modules of their own
+    takes_models: ClassVar[bool] = False
 
     def check(self) -> None:
         """Refuse settings that contradict the rule."""

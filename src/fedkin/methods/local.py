@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
+from fedkin.core.own_models import by_model
 from fedkin.methods.base import LocalTraining, State, sgd
 from fedkin.methods.registry import register
 
@@ -18,19 +20,24 @@ from fedkin.methods.registry import register
 class Local(LocalTraining):
     """Local only: v_i <- v_i - lr*g_i(v_i), as many steps as the other methods take.
 
-    Nothing is sent. A client that is lost in a round does not train in it.
+    Nothing is sent. Clients may have models of their own architecture. A client that is lost in a
+    round does not train in it.
     """
 
+    takes_models: ClassVar[bool] = True
     releases: ClassVar[tuple[int, int]] = (0, 0)
 
     def init(self, fed: Federation) -> State:
         return State()
 
     def round(self, fed: Federation, s: State) -> None:
-        fed.map(train_alone, at=fed.sample(), lr=self.lr, **self.work)
+        present = fed.sample()
+        for form, places in by_model(fed.problem, present):
+            fed.map(train_alone, present[places], variant=form, lr=self.lr, **self.work)
 
     def personal(self, fed: Federation, s: State) -> Requests:
-        return fed.request(own_model)
+        everybody = by_model(fed.problem, torch.arange(fed.size))
+        return tuple(fed.request(own_model, at, variant=form) for form, at in everybody)
 
     def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
         """Nothing was learnt for others: newcomers start as everybody did."""

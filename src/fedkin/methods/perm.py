@@ -245,7 +245,8 @@ class Perm(FedAvg):
 
     def one_for_all(self, s: State) -> Tensor:
         """FedAvg's model, for every client: [N, d]."""
-        return s.x.expand_as(s.v[0])
+        models: Tensor = s.x.expand_as(s.v[0])
+        return models
 
     def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
         """In the way that most clients chose: its weights by its gradient at w, and as many rounds

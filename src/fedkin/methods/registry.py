@@ -15,16 +15,23 @@ from fedkin.methods.base import Method
 GROUP = "fedkin.methods"
 _METHODS: dict[str, type[Method]] = {}
 _SIZED: dict[str, str] = {}
-# options that give clients models of different sizes
+_WITH_MODELS: dict[str, str] = {}
+# options that give clients models of different sizes, or of different architectures
 SIZES = frozenset(("rates", "capacity"))
+MODELS = frozenset(
+    f"{table}{key}" for table in ("", "model.") for key in ("model_column", "client_models")
+)
 M = TypeVar("M")
 
 
-def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type[M]]:
+def register(
+    name: str, sized: tuple[str, ...] = (), models: tuple[str, ...] = ()
+) -> Callable[[type[M]], type[M]]:
     """Class decorator: make a method available by name, and to engines the steps of its module
     and of those that hold the classes it builds on.
 
-    `sized` names the methods of which this one is the form with models of different sizes.
+    `sized` names the methods of which this one is the form with models of different sizes,
+    `models` those of which it is the form with modules of clients' own.
     """
 
     def enter(cls: type[M]) -> type[M]:
@@ -35,6 +42,7 @@ def register(name: str, sized: tuple[str, ...] = ()) -> Callable[[type[M]], type
                 f"fedkin has a method '{name}' already: give {cls.__name__} another name"
             )
         _SIZED.update(dict.fromkeys(sized, name))
+        _WITH_MODELS.update(dict.fromkeys(models, name))
         cls.name = name  # type: ignore[attr-defined]
         return add(name, cls)
 
@@ -110,5 +118,24 @@ def with_rates(name: str) -> str:
 
 
 def form_for(name: str, options: Iterable[str]) -> str:
-    """The form of a method that takes these options: with sub-models, where they give sizes."""
-    return with_rates(name) if SIZES.intersection(options) else name
+    """The form of a method that takes these options: with sub-models, where they give sizes, or
+    with modules of clients' own."""
+    given = set(options)
+    if not given & MODELS:
+        return with_rates(name) if given & SIZES else name
+    if given & SIZES:
+        raise FedkinError("clients bring models of their own or parts of one: leave rates out")
+    return with_models(name)
+
+
+def with_models(name: str) -> str:
+    """The form of a method in which clients bring modules of their own; itself, if it is one."""
+    if get_method(name).takes_models:
+        return name
+    if name not in _WITH_MODELS:
+        able = sorted({*_WITH_MODELS, *(n for n, cls in _METHODS.items() if cls.takes_models)})
+        raise FedkinError(
+            f"method '{name}' needs one architecture for all clients: models of clients' own go "
+            f"with {', '.join(able)}"
+        )
+    return _WITH_MODELS[name]

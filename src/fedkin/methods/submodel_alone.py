@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class SubmodelAlone(Local):
     collaboration is compared with models of the same sizes. Nothing is sent. A client that is
     lost in a round does not train in it.
     """
+
+    takes_models: ClassVar[bool] = False
 
     rates: Annotated[Rates, Doc("shares of hidden widths, such as 1,1/2,1/4")] = RATES
     capacity: Capacity = "uniform"

@@ -22,8 +22,9 @@ from fedkin.engines import ENGINES
 from fedkin.engines.strategy import check_name
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
-from fedkin.methods.registry import form_for, get_method
+from fedkin.methods.registry import MODELS, form_for, get_method
 from fedkin.runs.limits import LONGEST_WAIT, MOST_ROUNDS, MOST_THREADS
+from fedkin.runs.own_models import brings_models, client_architectures, with_client_models
 from fedkin.runs.plugins import is_file, with_files
 from fedkin.runs.settings import Settings, parse_clip, parse_size
 from fedkin.runs.user_code import find_augment, find_loss, known_method, known_objective, make_model
@@ -52,6 +53,14 @@ class ModelConfig(BaseModel):
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="arguments of a model from a file or package, as in '{\"width\": 32}'",
+    )
+    model_column: str | None = Field(
+        None,
+        description="client column with the name of each client's own model, as in cnn or "
+        "mymodels.py:Net; name is then a small model that all can carry",
+    )
+    client_models: dict[str, str] = Field(
+        default_factory=dict, description="the same by the clients' names, in place of a column"
     )
     loss: str | None = Field(
         None,
@@ -269,6 +278,9 @@ class RunConfig(BaseModel):
             norm=m.norm,
             class_weights=m.class_weights,
             augment=find_augment(m.augment),
+            models=client_architectures(
+                m.client_models, bool(m.model_column), data, outputs, self.seed
+            ),
         )
 
     def make_data(self) -> ClientData:
@@ -308,14 +320,16 @@ def make_config(values: Mapping[str, Any], where: str = "the command line") -> R
         raise FedkinError(f'{where} names no method: add a line such as method = "fedavg"')
     if isinstance(plain.get("metric"), str):  # several, as on a command line
         plain["metric"] = [part.strip() for part in plain["metric"].split(",")]
-    plain = with_files(plain, where)
-    options, method = plain.get("options"), plain["method"]
+    plain = with_files(with_client_models(plain), where)
+    options, method = plain.get("options", {}), plain["method"]
+    model = plain.get("model")
     if isinstance(method, str):
         method = plain["method"] = known_method(method)
     if isinstance(options, Mapping) and isinstance(method, str):
         known_objective(options.get("objective", ""))
         options = _present_names(method, options, where)
-        plain["method"] = form_for(method, options)
+        given = [*options, *(MODELS if brings_models(model) else ())]
+        plain["method"] = form_for(method, given)
         plain["options"] = _of_form(method, plain["method"], options)
     config: RunConfig = validated(RunConfig, plain, where)
     config.make_method()

@@ -179,6 +179,7 @@ class Choice(BaseModel):
     scaler: bool = False
     own_classes: bool | Literal["zeroed"] = False
     held_out: bool = False
+    module: str = Field("", max_length=4096)
     shard: int | None = Field(None, ge=0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 
@@ -39,17 +39,19 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
     names = fed.problem.data.names
     for request in parts(method.personal(fed, state)):
         layout, request = fed.problem.variant(request.variant).complete, completed(fed, request)
-        facts = {"layout": json.dumps([[s.name, list(s.shape)] for s in layout.slots])}
+        own, module = {"rate": str(request.variant.rate)}, request.variant.module
+        own |= {"model": module} if module else {}
         if fed.size > MANY:
             rows = Chunked(
                 (len(request.at), layout.size), fed.problem.dtype, models_of(fed, request)
             )
-            path = work / stacked_name(request.variant.rate)
-            write_tensors(path, {"clients": request.at, "models": rows}, facts)
+            slots = json.dumps([[s.name, list(s.shape)] for s in layout.slots])
+            path = work / stacked_name(fed.problem, request.variant)
+            write_tensors(path, {"clients": request.at, "models": rows}, {"layout": slots, **own})
             continue
         models = (model for rows in models_of(fed, request) for model in rows)
         for client, model in zip(request.at.tolist(), models, strict=True):
-            about = {"client": names[client], "rate": str(request.variant.rate)}
+            about = {"client": names[client], **own}
             write_tensors(work / file_name(client, names[client]), named(layout, model), about)
     shared = method.global_model(state)
     if shared is not None:
@@ -60,7 +62,8 @@ def save_models(folder: Path, fed: Federation, method: Method, state: State) -> 
 
 def models_of(fed: Federation, request: Request) -> Iterator[Tensor]:
     """The models that a request returns, some rows at a time."""
-    row_bytes = fed.problem.complete.size * fed.problem.dtype.itemsize
+    form = fed.problem.variant(request.variant)
+    row_bytes = form.complete.size * form.dtype.itemsize
     for positions in torch.arange(len(request.at)).split(max(1, CHUNK_BYTES // row_bytes)):
         found = fed.look(request.rows(positions))
         if not bool(found.arrived.all()):
@@ -85,12 +88,13 @@ def named(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
 
 def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[Problem, Tensor]:
     """One client's personal model as a vector, and the form of the problem it is a model of."""
-    for path in sorted(folder.glob("personal-rate*.safetensors")):
+    for path in sorted(folder.glob("personal-*.safetensors")):
         stacked = _open_stacked(path)
         place = (stacked["clients"][:] == client).nonzero().flatten().tolist()
         if place:
-            small = _variant(problem, path, path.stem.removeprefix("personal-rate"))
-            layout = from_json(read_facts(path).get("layout", "[]"), contents.LAYOUT, str(path))
+            facts = {"rate": path.stem.removeprefix("personal-rate"), **read_facts(path)}
+            small = _variant(problem, path, facts)  # files of older runs tell the rate by name
+            layout = from_json(facts.get("layout", "[]"), contents.LAYOUT, str(path))
             sizes = [prod(shape) for _, shape in layout]
             if sum(sizes) != stacked["models"].shape[1]:
                 raise FedkinError(f"{path} is damaged: its layout is not that of its models")
@@ -100,7 +104,7 @@ def load_model(folder: Path, problem: Problem, client: int, name: str) -> tuple[
             }
             return small, _vector(path, small, named_)
     path = folder / file_name(client, name)
-    return read_model(path, problem, read_facts(path).get("rate", ""))
+    return read_model(path, problem, read_facts(path))
 
 
 def _open_stacked(path: Path) -> dict[str, Stored]:
@@ -115,9 +119,9 @@ def _open_stacked(path: Path) -> dict[str, Stored]:
     return stacked
 
 
-def read_model(path: Path, problem: Problem, rate: str) -> tuple[Problem, Tensor]:
-    """The model in a file of its own, by its rate."""
-    small = _variant(problem, path, rate)
+def read_model(path: Path, problem: Problem, facts: Mapping[str, str]) -> tuple[Problem, Tensor]:
+    """The model in a file of its own, by the facts that the file tells of it."""
+    small = _variant(problem, path, facts)
     return small, _vector(path, small, {k: v[:][None] for k, v in open_tensors(path).items()})
 
 
@@ -139,19 +143,29 @@ def _usable(values: Tensor, dtype: torch.dtype) -> bool:
     return values.dtype == dtype and bool(torch.isfinite(values).all())
 
 
-def _variant(problem: Problem, path: Path, rate: str) -> Problem:
+def _variant(problem: Problem, path: Path, facts: Mapping[str, str]) -> Problem:
+    rate, module = facts.get("rate", ""), facts.get("model", "")
     try:
         share = float(rate)
         if not 0 < share <= 1:
             raise FedkinError(f"{path} is not a client's model: its rate is {rate[:60]}")
-        return problem.variant(Variant(share))
+        known = problem.architectures.modules if problem.architectures else {}
+        if module and module not in known:
+            raise FedkinError(
+                f"{path} is a model '{module[:100]}' of its client's own, which the run's config "
+                "does not name"
+            )
+        return problem.variant(Variant(share, module=module))
     except ValueError:
         raise FedkinError(f"{path} is not a client's model: its rate is missing") from None
 
 
-def stacked_name(rate: float) -> str:
-    """The file of all models of one size."""
-    return f"personal-rate{rate!r}.safetensors"
+def stacked_name(problem: Problem, variant: Variant) -> str:
+    """The file of all models of one size, or of one architecture."""
+    if variant.module and problem.architectures:
+        kind = list(problem.architectures.modules).index(variant.module) + 1
+        return f"personal-model{kind}.safetensors"
+    return f"personal-rate{variant.rate!r}.safetensors"
 
 
 def file_name(client: int, name: str) -> str:

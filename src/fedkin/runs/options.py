@@ -101,7 +101,7 @@ def by_keys(method: str, keys: Mapping[str, Any]) -> dict[str, Any]:
 def keys_given(words: Sequence[str]) -> list[str]:
     """The keys that options name, the method's own without their table."""
     options = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
-    return [name.removeprefix("options.") for name in options]
+    return [name.removeprefix("options.").replace("-", "_") for name in options]
 
 
 def _place(name: str, found: list[tuple[str, str]]) -> tuple[str, str]:

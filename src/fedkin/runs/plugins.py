@@ -61,16 +61,19 @@ def load(reference: str, what: str) -> Any:
     return getattr(module, wanted)
 
 
-def references(values: Any) -> Iterator[str]:
-    """Every reference to a file among the nested values of a config."""
+def references(values: Any, top: bool = True) -> Iterator[str]:
+    """Every reference to a file among the nested values of a config.
+
+    Only at the top do names of tables tell what is in them: clients may have any names.
+    """
     if isinstance(values, str):
         yield from (part.strip() for part in values.split(",") if is_file(part.strip()))
     elif isinstance(values, Mapping):
         for key, value in values.items():
-            yield from () if key in NOT_CODE else references(value)
+            yield from () if top and key in NOT_CODE else references(value, top=False)
     elif isinstance(values, list | tuple):
         for value in values:
-            yield from references(value)
+            yield from references(value, top=False)
 
 
 def with_files(values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def with_files(values: Mapping[str, Any], where: str) -> dict[str, Any]:
 
     A file that has another checksum than the config says is refused.
     """
-    found = {name: _absolute(name, value) for name, value in values.items()}
+    found = {k: v if k in NOT_CODE else _absolute(v) for k, v in values.items()}
     used = checksums(references(found))
     for path, expected in (values.get("files") or {}).items():
         if path in used and used[path] != expected:
@@ -125,13 +128,11 @@ def checksums(used: Iterator[str]) -> dict[str, str]:
 # files ---------------------------------------------------------------------------------
 
 
-def _absolute(key: str, value: Any) -> Any:
-    if key in NOT_CODE:
-        return value
+def _absolute(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _absolute(name, inner) for name, inner in value.items()}
+        return {name: _absolute(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_absolute("", inner) for inner in value]
+        return [_absolute(inner) for inner in value]
     if not isinstance(value, str) or ".py" not in value:
         return value
     parts = [part.strip() for part in value.split(",")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fedkin.core.architectures import Architectures, OwnModel
 from fedkin.core.losses import LOSSES
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData, Examples
@@ -19,6 +20,7 @@ from fedkin.runs.display import Shown
 from fedkin.runs.groups import FOLDS, Records
 from fedkin.runs.inputs import INPUTS, Inputs
 from fedkin.runs.models import load_model, read_model
+from fedkin.runs.own_models import make_architectures, read_models
 from fedkin.runs.plugins import is_file, refuse_brought, with_files
 from fedkin.runs.run import PersonalModels, last_score
 from fedkin.runs.user_code import make_model
@@ -32,9 +34,14 @@ LEAST_SHARE = 1000
 class StoredRun(Shown, Records):
     """A run read from its folder: `metrics`, `clients`, `personal`, `mixing`; not its data."""
 
-    def __init__(self, path: Path, module: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        module: nn.Module | None = None,
+        models: Mapping[str, OwnModel] | None = None,
+    ) -> None:
         super().__init__(path)
-        self._module = module
+        self._module, self._models = module, models
 
     @property
     def label(self) -> str:
@@ -82,16 +89,26 @@ class StoredRun(Shown, Records):
                 f"{self.path} was trained with your own module: pass it too, as in "
                 "open_run(path, module)"
             )
-        module = self._module
+        module, models = self._module, self._models
+        own: Architectures | None = None
+        if module is not None and not models and len(read_models(self.path)):
+            raise FedkinError(
+                f"clients of {self.path} have models of their own: pass them too, as in "
+                "open_run(path, module, models)"
+            )
         if module is None:
             where = f"{self.path}/config.toml"
             config = validated(ModelConfig, self.settings["model"], where)
             refuse_brought(self.settings, self.path)
             with_files(self.settings, where)
-            if not is_file(config.name):
-                check_size(config.name, known, self.path / "models", where)
-            module = make_model(config.name, known.input_shape, known.outputs, 0, config.args)
-        return blank_problem(known, module)
+            for name in {config.name, *config.client_models.values()}:
+                if not is_file(name):
+                    check_size(name, known, self.path / "models", where)
+            shape, outputs = known.input_shape, known.outputs
+            module = make_model(config.name, shape, outputs, 0, config.args)
+            if len(read_models(self.path)):
+                own = make_architectures(config.client_models, known.clients, shape, outputs, 0)
+        return blank_problem(known, module, own or models)
 
 
 def check_size(name: str, known: Inputs, models: Path, where: str) -> None:
@@ -113,7 +130,11 @@ def check_size(name: str, known: Inputs, models: Path, where: str) -> None:
         )
 
 
-def blank_problem(known: Inputs, module: nn.Module) -> Problem:
+def blank_problem(
+    known: Inputs,
+    module: nn.Module,
+    models: Mapping[str, OwnModel] | Architectures | None = None,
+) -> Problem:
     """A model with clients that have names but no data."""
     dtype = known.number_type
     count = 2 * len(known.clients)  # batch norm needs two
@@ -123,7 +144,8 @@ def blank_problem(known: Inputs, module: nn.Module) -> Problem:
     targets = torch.zeros(1, dtype=kind).expand(count, *shape)
     two_each = Examples(nothing, targets, torch.arange(0, count + 1, 2))
     data = ClientData(two_each, two_each, known.num_classes, names=known.clients)
-    return Problem(module, data, known.loss if known.loss in LOSSES else None, dtype=dtype)
+    loss = known.loss if known.loss in LOSSES else None
+    return Problem(module, data, loss, dtype=dtype, models=models)
 
 
 class ModelFile:
@@ -142,7 +164,8 @@ class ModelFile:
         known, model = self.inputs, self._facts["model"]
         check_size(model, known, self.path.parent, str(self.path))
         problem = blank_problem(known, build(model, known.input_shape, known.outputs))
-        return PersonalModels(problem, {0: read_model(self.path, problem, self._facts["rate"])})
+        rate = {"rate": self._facts["rate"]}
+        return PersonalModels(problem, {0: read_model(self.path, problem, rate)})
 
 
 class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):
@@ -161,9 +184,14 @@ class FilesOfModels(Mapping[int, tuple[Problem, Tensor]]):
         return self.problem.num_clients
 
 
-def open_run(path: str | Path, module: nn.Module | None = None) -> StoredRun:
+def open_run(
+    path: str | Path,
+    module: nn.Module | None = None,
+    models: Mapping[str, OwnModel] | None = None,
+) -> StoredRun:
     """A run from its folder: `metrics`, `clients`, `personal`, `mixing`.
 
-    `module` is needed for models that were made in Python and not by name.
+    `module` is needed for models that were made in Python and not by name; and `models` where
+    clients have their own, as `Problem` takes them.
     """
-    return StoredRun(Path(path), module)
+    return StoredRun(Path(path), module, models)

@@ -11,6 +11,7 @@ from fedkin.core.problem import Problem
 from fedkin.engines import need_ray
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
+from fedkin.methods.registry import with_models
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.progress import OnRound, followers
 from fedkin.runs.provenance import BY_PYTHON
@@ -49,7 +50,11 @@ def train(
     """
     own = {f.name for f in fields(Settings)}
     options = {name: settings.pop(name) for name in set(settings) - own}
-    chosen = make_method(method, options) if isinstance(method, str) else method
+    if isinstance(method, str):
+        name = with_models(method) if problem.architectures is not None else method
+        chosen = make_method(name, options)
+    else:
+        chosen = method
     if not isinstance(method, str) and options:
         refuse_options(method, options, sorted(own))
     checked, kept = make_settings(settings), None

@@ -42,6 +42,7 @@ from fedkin.runs.inputs import keep_inputs
 from fedkin.runs.measures import Measure, choose_metrics, keep_measures
 from fedkin.runs.models import save_models
 from fedkin.runs.noise import keep_resamples, resample_times
+from fedkin.runs.own_models import check_models, keep_models
 from fedkin.runs.pictures import write_results
 from fedkin.runs.privacy import check_aggregate, check_norms, make_guarantee, write_privacy
 from fedkin.runs.progress import OnRound, Progress
@@ -88,6 +89,7 @@ class Trainer:
         self._engine_for = cluster.engine_for if cluster else engine_for
         self.settings = settings or Settings()
         check_schedule(method, self.settings)
+        check_models(problem, method, self.settings, cluster is not None)
         if problem.data.newcomers is not None:
             newcomers.home_lr(method)  # said at once if it is missing
         check_patience(problem, self.settings)
@@ -112,6 +114,7 @@ class Trainer:
         self.contenders = self.make_contenders()
         if folder:
             keep_inputs(folder.path, problem)
+            keep_models(folder.path, problem)
             keep_measures(folder.path, self.metric_names)
         remarks = method.remarks(self.contenders["method"].fed)
         for remark in remarks:

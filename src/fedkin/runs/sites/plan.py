@@ -234,6 +234,11 @@ def _refuse_what_needs_all_data(config: RunConfig, path: Path) -> None:
                 f"{path}: {key} = '{value}' is for tables in one place: every site splits its own "
                 "rows by test_fraction; leave it out"
             )
+    if config.model.client_models:
+        raise FedkinError(
+            f"{path}: models of clients' own are for clients in one place: leave model_column and "
+            "client_models out"
+        )
     if config.model.class_weights == "balanced":
         raise FedkinError(
             f"{path}: class_weights = balanced counts the classes of all clients, which nobody "
