@@ -68,7 +68,7 @@ def test_the_switch_is_ascd_until_it_gains_no_more_and_then_reaches_the_optimum(
     ours, theirs = (run(method, fed, 10) for method, fed in zip(both, feds, strict=True))
     torch.testing.assert_close(ours.w, theirs.w)
     for method, fed, state in zip(both, feds, (ours, theirs), strict=True):
-        further(method, fed, state, 1500)
+        further(method, fed, state, 800)
     assert ours.switched
     near, noisy = (gap(m, truth, s, f) for m, s, f in zip(both, (ours, theirs), feds, strict=True))
     assert near < noisy / 10

@@ -52,5 +52,6 @@ def test_batch_norm_down_to_a_single_pixel_leaves_a_folder(tmp_path):
     data = blobs(clients=2, samples=12, dimension=64, shape=(1, 8, 8))
     problem = Problem(build("resnet18:2", (1, 8, 8), 3), data, batch_size=6)
     method = Submodel(rates=(1.0, 0.5), local_steps=1)
-    train(problem, method, rounds=1, baseline=False, folder=tmp_path / "run")
+    kept = {"baseline": False, "strategy": "autograd:1:1x1", "folder": tmp_path / "run"}
+    train(problem, method, rounds=1, **kept)
     assert (tmp_path / "run" / "models" / "client-0001.safetensors").exists()
