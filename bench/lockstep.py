@@ -12,7 +12,8 @@ from fedkin.core.problem import Problem
 from fedkin.engines import Embedded
 from fedkin.engines.lockstep import Lockstep
 from fedkin.methods import FedAvg, Method
-from fedkin.papers.unified import ASCD, ASVRCD, FIGURE_1, L2SGD, LSGD, PFEDME
+from fedkin.papers.unified import FIGURE_1, L2SGD, PFEDME
+from fedkin.papers.unified_images import ASCD, ASVRCD, LSGD
 
 SEEDS = 30
 

@@ -1,12 +1,16 @@
 """Recipes: complete, consistent, faithful to what was printed."""
 
+from pathlib import Path
+
 import pytest
 
 from fedkin.methods import PermPrinted
 from fedkin.methods.registry import all_methods
 from fedkin.models import build
+from fedkin.papers.claims import Verdict
 from fedkin.papers.feddeper import PRINTED
 from fedkin.papers.index import PAPERS
+from fedkin.papers.results import read_results
 from fedkin.runs.config import RunConfig
 
 ALL = [(paper, item) for paper, items in PAPERS.items() for item in items]
@@ -192,3 +196,28 @@ def test_verdicts_near_chance_and_of_one_setting_of_four_say_so():
         assert learnt.low >= 5
     assert len(items["table 5-8"].panels) == 1
     assert all("one of the four settings" in claim.text for claim in items["table 5-8"].claims)
+
+
+def test_every_claim_that_does_not_hold_on_the_pages_has_a_word_and_evidence():
+    said = {(paper, item.name, claim.text): claim for paper, item in ALL for claim in item.claims}
+    kept = read_results(Path(__file__).parents[2] / "docs" / "reproduction")
+    assert kept
+    for result in kept:
+        for claim in result.claims:
+            now = said.get((result.paper, result.item, claim.text))
+            if now and claim.verdict is Verdict.FAILS:
+                assert (now.why, bool(now.discussion)) == (now.why or "a word", True), claim.text
+
+
+def test_l2sgd_steps_by_asvrcds_rules():
+    # p_w = L^w/(L^w + L^beta) and 1/(4 Lscr) with Lscr = 2 max(L^b/p_b), L^w = lam/M and
+    # L^beta = (L' + lam)/M; a client's own step is M times shorter than one on F
+    (figure,) = (item for item in PAPERS["unified"] if item.name == "figure 1")
+    for panel in figure.panels:
+        (line,) = (line for line in panel.lines if line.method == "l2sgd")
+        lam, clients, smooth = line.options["lam"], 20, 0.75
+        w, beta = lam / clients, (smooth + lam) / clients
+        p = w / (w + beta)
+        assert line.options["p"] == pytest.approx(p)
+        step = 1 / (4 * 2 * max(w / p, beta / (1 - p)))
+        assert line.options["lr"] == pytest.approx(step / clients)

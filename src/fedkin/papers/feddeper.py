@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedkin.papers.claims import Claim, Part, Term, above, below, times
+from fedkin.papers.claims import Claim, Part, Term, Why, above, below, times
 from fedkin.papers.feddeper_sweeps import (
     AVG,
     DEPER,
@@ -127,22 +127,22 @@ TABLE_1 = Item(
     "table", "1", "test accuracy of the global model", COLUMNS, (accuracy("global"),),
     (
         above("FedDeper is above FedAvg and FedProx.", DEPER, (AVG, PROX), "accuracy", NAMES,
-              f"{EVERYBODY}\n{STALE}\n{COLOURS}\n{PLATEAU}"),
+              f"{EVERYBODY}\n{STALE}\n{COLOURS}\n{PLATEAU}").because(Why.SETTING),
         above("FedDeper with half the local steps (as many gradients as the others) is above "
               "FedAvg and FedProx too.", HALF, (AVG, PROX), "accuracy", NAMES,
-              f"{EVERYBODY}\n{COLOURS}\n{PLATEAU}"),
+              f"{EVERYBODY}\n{COLOURS}\n{PLATEAU}").because(Why.SETTING),
         above("FedProx with mu=1 is below FedAvg.", AVG, (PROX,), "accuracy", NAMES),
         above("With the CNN, FedDeper is above SCAFFOLD.", DEPER, (SCAFFOLD,), "accuracy", CNN,
-              PLATEAU),
+              PLATEAU).because(Why.SETTING),
         Claim(
             "With the MLP, FedDeper and SCAFFOLD are within 2.1 points of each other.",
             tuple(Part(Term(p, DEPER, "accuracy"), Term(p, SCAFFOLD, "accuracy"), -2.1, 2.1)
                   for p in MLP),
             f"{EVERYBODY}\n{STALE}",
-        ),
+        ).because(Why.SETTING),
         above("With the CNN and 100 clients, SCAFFOLD falls below FedAvg on MNIST (printed "
               "67-70 % against 90-91 %).", AVG, (SCAFFOLD,), "accuracy",
-              ["mnist-cnn-b-m5", "mnist-cnn-b-m10"], NO_FALL),
+              ["mnist-cnn-b-m5", "mnist-cnn-b-m10"], NO_FALL).because(Why.PRINT),
     ),
     (Bars("accuracy"),),
     f"{OPEN} {FEWER} {JUDGED} {STALE}",
@@ -160,9 +160,10 @@ FIGURES_4_6 = Item(
     (
         below("FedDeper's training loss is the lowest almost everywhere: below FedAvg's, FedProx's "
               "and SCAFFOLD's where a part of the clients is asked.", DEPER, (AVG, PROX, SCAFFOLD),
-              "train_loss", FEW_ASKED, f"{EVERYBODY}\n{STALE}"),
+              "train_loss", FEW_ASKED, f"{EVERYBODY}\n{STALE}").because(Why.SETTING),
         times("Where everybody is asked it is level with SCAFFOLD's (between half and twice).",
-              DEPER, (SCAFFOLD,), "train_loss", EVERYBODY_ASKED, 0.5, 2.0, EVERYBODY),
+              DEPER, (SCAFFOLD,), "train_loss", EVERYBODY_ASKED, 0.5, 2.0, EVERYBODY)
+        .because(Why.SETTING),
     ),
     (Curves("global_train_loss", "training loss of the global model", log=True),),
     f"{OPEN} {FEWER} {STALE} The loss is the mean over clients of the global model's loss on their "

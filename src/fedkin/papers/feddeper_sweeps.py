@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedkin.papers.claims import Claim, Part, Term, above, rising
+from fedkin.papers.claims import Claim, Part, Term, Why, above, rising
 from fedkin.papers.figures import Against, Curves
 from fedkin.papers.item import Item, Line, Panel
 from fedkin.papers.measures import accuracy, pooled
@@ -143,12 +143,13 @@ FIGURE_3 = Item(
         above("A suitable rho exists, of lr's order: .03 is above all others shown.",
               "FedDeper, rho=0.03",
               [line.label for line in RHO.lines if line.label != "FedDeper, rho=0.03"], "accuracy",
-              ["vary-rho"], BEYOND),
+              ["vary-rho"], BEYOND).because(Why.SETTING),
         above("A suitable lam exists: .5 is above all others shown.", "FedDeper, lam=0.5",
               [line.label for line in LAM.lines if line.label != "FedDeper, lam=0.5"], "accuracy",
-              ["vary-lam"], BEYOND),
+              ["vary-lam"], BEYOND).because(Why.SETTING),
         rising("More local steps give more accuracy after the same rounds.",
-               [line.label for line in TAU.lines], "accuracy", ["vary-tau"], BEYOND),
+               [line.label for line in TAU.lines], "accuracy", ["vary-tau"], BEYOND)
+        .because(Why.PRINT),
         rising("Fewer aggregations hurt (the paper's scale).",
                [line.label for line in AGGREGATIONS.lines], "accuracy", ["vary-k"]),
     ),

@@ -7,6 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from fedkin.papers.claims import Verdict
+from fedkin.papers.counting import (
+    by_item,
+    claim_of,
+    claimed,
+    counts_of,
+    decisive,
+    final,
+    rank,
+    texts_of,
+    unjudged,
+)
 from fedkin.papers.item import Item
 from fedkin.papers.presentation import FIGURES, HOW, markdown_table
 from fedkin.papers.results import ClaimResult, Result
@@ -42,7 +53,10 @@ def paper_page(paper: str, title: str, results: Sequence[Result], items: Sequenc
     """Verdicts first, then every item with its numbers and figures."""
     lines = [MADE, "", f"# {paper}: {title}", ""]
     if results:
-        lines += [f"{_counted(results)} `fedkin reproduce {paper} --list` names all items.", ""]
+        lines += [
+            f"{_counted(results, items)} `fedkin reproduce {paper} --list` names all items.",
+            "",
+        ]
         lines += [*_verdict_table(results), "", *_folded("How a verdict is reached", [HOW])]
     for _, group in groupby(results, lambda result: result.item):
         lines += _item_section(list(group))
@@ -57,16 +71,18 @@ def _need(item: Item) -> str:
     return next((panel.fetch for panel in item.panels if panel.fetch), "not run yet")
 
 
-def _counted(results: Sequence[Result]) -> str:
-    counts = _counts(results)
+def _counted(results: Sequence[Result], items: Sequence[Item]) -> str:
+    counts = counts_of(results)
     told = ", ".join(f"{counts[verdict]} {NAMES[verdict].strip('*')}" for verdict in Verdict)
+    more = unjudged(results, items)
+    told += f"; {more} more have not been run" if more else ""
     return f"Of {sum(counts.values())} claims: {told}. {COUNTED} {_older(results)}"
 
 
 def _older(results: Sequence[Result]) -> str:
     """How many verdicts are from runs of earlier recipes."""
-    count = sum(not decisive[0].made for same in _by_item(results).values()
-                for decisive in map(_decisive, _claimed(same).values()))  # fmt: skip
+    count = sum(not one[0].made for same in by_item(results).values()
+                for one in map(decisive, claimed(same).values()))  # fmt: skip
     return (
         f"{count} of them have only runs older than the recipes as they are now."
         if count
@@ -79,10 +95,10 @@ def _verdict_table(results: Sequence[Result]) -> list[str]:
     rows = []
     for _, group in groupby(results, lambda result: result.item):
         same = list(group)
-        for text in _texts(same):
+        for text in texts_of(same):
             row = {"where": f"[{same[0].item}](#{_anchor(_heading(same[0]))})", "claim": text}
             for scale in scales:
-                found = [(r, c) for r in same if r.scale == scale and (c := _claim(r, text))]
+                found = [(r, c) for r in same if r.scale == scale and (c := claim_of(r, text))]
                 row[f"{scale} scale"] = _both(found)
             rows.append(row)
     return markdown_table(rows)
@@ -103,7 +119,7 @@ def _word(claim: ClaimResult) -> str:
 
 def _item_section(results: Sequence[Result]) -> list[str]:
     """The newest and largest scale in full, the others folded."""
-    main = max(results, key=_rank)
+    main = max(results, key=rank)
     first = [result for result in results if result.scale == main.scale]
     others = [result for result in results if result.scale != main.scale]
     lines = [f"## {_heading(main)}", ""]
@@ -187,17 +203,18 @@ def summary_page(
 ) -> str:  # fmt: skip
     """What holds, what does not and why, in a sentence each; claims of `ours` do not count."""
     results = [result for result in results if result.paper != ours]
-    counts = _counts(results)
+    counts = counts_of(results)
     rows = []
     real = [paper for paper in papers if paper != ours]
     for paper in real:
         own = [result for result in results if result.paper == paper]
-        each = _counts(own)
-        good = next((text for text, v in _final(own).items() if v is Verdict.HOLDS), "")
+        each = counts_of(own)
+        good = next((text for text, v in final(own).items() if v is Verdict.HOLDS), "")
         rows.append({
             "paper": f"[{paper}]({paper}.md): {titles.get(paper, paper)}",
             "holds": str(each[Verdict.HOLDS]), "does not": str(each[Verdict.FAILS]),
-            "cannot tell": str(each[Verdict.OPEN]), "what holds, for example": good,
+            "cannot tell": str(each[Verdict.OPEN]), "not run": str(unjudged(own, papers[paper])),
+            "what holds, for example": good,
         })  # fmt: skip
     lines = [
         MADE, "", "# Reproduction", "",
@@ -222,8 +239,8 @@ def _failures(results: Sequence[Result]) -> list[str]:
     """The papers' claims that do not hold; those with one reason in one line."""
     found: dict[tuple[str, str], list[str]] = {}
     ours = 0
-    for same in _by_item(results).values():
-        for text, (_, claim) in ((t, _decisive(c)) for t, c in _claimed(same).items()):
+    for same in by_item(results).values():
+        for text, (_, claim) in ((t, decisive(c)) for t, c in claimed(same).items()):
             if claim.verdict is not Verdict.FAILS:
                 continue
             if text.startswith(OURS):
@@ -244,52 +261,3 @@ def _failures(results: Sequence[Result]) -> list[str]:
 def _sentence(text: str) -> str:
     """The first one, the reason in short."""
     return re.split(r"(?<=[\w)%]\.)\s+(?=[A-Z])", text, maxsplit=1)[0]
-
-
-# counting ---------------------------------------------------------------------------------
-
-
-def _texts(results: Iterable[Result]) -> list[str]:
-    return list(dict.fromkeys(claim.text for result in results for claim in result.claims))
-
-
-def _claim(result: Result, text: str) -> ClaimResult | None:
-    return next((claim for claim in result.claims if claim.text == text), None)
-
-
-def _rank(result: Result) -> tuple[bool, bool]:
-    """Runs of today's recipes before older ones, then the larger scale."""
-    return bool(result.made), result.scale == "paper"
-
-
-def _by_item(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
-    return {key: list(same) for key, same in groupby(results, lambda result: result.key[:2])}
-
-
-def _claimed(results: Sequence[Result]) -> dict[str, list[tuple[Result, ClaimResult]]]:
-    """By claim, the results of the highest rank that have it."""
-    found = {}
-    for text in _texts(results):
-        told = [(result, claim) for result in results if (claim := _claim(result, text))]
-        best = max(_rank(result) for result, _ in told)
-        found[text] = [(result, claim) for result, claim in told if _rank(result) == best]
-    return found
-
-
-def _decisive(told: Sequence[tuple[Result, ClaimResult]]) -> tuple[Result, ClaimResult]:
-    """Of several groups of panels the worst."""
-    order = [Verdict.FAILS, Verdict.OPEN, Verdict.HOLDS]
-    return min(told, key=lambda pair: order.index(pair[1].verdict))
-
-
-def _final(results: Sequence[Result]) -> dict[str, Verdict]:
-    """By claim, the verdict that counts."""
-    return {text: _decisive(told)[1].verdict for text, told in _claimed(results).items()}
-
-
-def _counts(results: Sequence[Result]) -> dict[Verdict, int]:
-    found = dict.fromkeys(Verdict, 0)
-    for same in _by_item(results).values():
-        for verdict in _final(same).values():
-            found[verdict] += 1
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedkin.papers import measures
-from fedkin.papers.claims import Claim, Part, Term, above, between, rising
+from fedkin.papers.claims import Claim, Part, Term, Why, above, between, rising
 from fedkin.papers.figures import Bars, Curves, Maps
 from fedkin.papers.item import Item, Line, Panel
 
@@ -139,14 +139,15 @@ TABLE_2 = Item(
     "table", "2", "accuracy of personal models", COLUMNS, (measures.accuracy("personal"),),
     (
         above("pFedKM with 3 groups is above pFedMe.", CLUSTERS[1], ("pFedMe",), "accuracy", NAMES,
-              ONLY_INPUTS),
+              ONLY_INPUTS).because(Why.SETTING),
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
-               ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS),
+               ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS).because(Why.SETTING),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
-              WITH_IFCA, BY_CHANCE),
-        above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA, BY_CHANCE),
+              WITH_IFCA, BY_CHANCE).because(Why.SETTING),
+        above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA, BY_CHANCE)
+        .because(Why.SETTING),
         above("Not in the paper: pFedKM with 3 groups is above training alone.", CLUSTERS[1],
-              ("local",), "accuracy", NAMES, OWN_MODELS),
+              ("local",), "accuracy", NAMES, OWN_MODELS).because(Why.OURS),
     ),
     (Bars("accuracy"),),
     CHOSEN, READINGS,
@@ -206,7 +207,7 @@ FIGURE_5 = Item(
             tuple(Part(Term(p, k, "last_iterations"), Term(p, k, "first_iterations"), high=0.0)
                   for p in SHOWN for k in CLUSTERS),
             AT_ONCE,
-        ),
+        ).because(Why.SETTING),
     ),
     (Curves("kmeans_iterations", "k-means iterations"),), CHOSEN, ours=BOUNDS,
 )  # fmt: skip

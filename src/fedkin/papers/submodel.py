@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from fedkin.papers.claims import Claim, Part, Term, above, below, between, rising, times
+from fedkin.papers.claims import Claim, Part, Term, Why, above, below, between, rising, times
 from fedkin.papers.figures import Bars, Curves
 from fedkin.papers.item import Item, Line, Panel, StandIn
 from fedkin.papers.measures import BYTES_SHARE, CHANCE, RATE, SECONDS, accuracy, pooled
@@ -171,11 +171,11 @@ FIGURES_1_4 = Item(
         _better(PANELS, "test_loss", "Mixed capacities: rolling ends with a lower test loss than "
                 "random.", ROLLING, RANDOM),
         _better(PANELS, "test_accuracy", "Mixed capacities: rolling ends with a higher accuracy.",
-                ROLLING, RANDOM, EVERY_SEED),
+                ROLLING, RANDOM, EVERY_SEED).because(Why.SETTING),
         _better(PANELS, "test_loss", "Smallest capacity: rolling ends with a lower test loss than "
-                "random.", ROLLING_16, RANDOM_16, BARELY),
+                "random.", ROLLING_16, RANDOM_16, BARELY).because(Why.SETTING),
         _better(PANELS, "test_accuracy", "Smallest capacity: rolling ends with a higher accuracy.",
-                ROLLING_16, RANDOM_16, BARELY),
+                ROLLING_16, RANDOM_16, BARELY).because(Why.SETTING),
     ),
     (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
     CHOSEN, AS_NARROW, seeds=FEW,
@@ -294,9 +294,9 @@ STABILITY = Item(
                "the fewer coordinates clients hold, the less one sample moves the model.",
                SMALLEST_FIRST, "distance", ["random", "rolling"], ONLY_LESS),
         rising("Not in the paper: the same after equally many steps per coordinate.",
-               SMALLEST_FIRST, "equal_steps", ["random", "rolling"], ONLY_LESS),
+               SMALLEST_FIRST, "equal_steps", ["random", "rolling"], ONLY_LESS).because(Why.OURS),
         rising("Not in the paper: the same relative to the distance travelled from the start.",
-               SMALLEST_FIRST, "relative", ["random", "rolling"], ONLY_LESS),
+               SMALLEST_FIRST, "relative", ["random", "rolling"], ONLY_LESS).because(Why.OURS),
     ),
     (Bars("distance"), Bars("equal_steps"), Bars("relative")),
     "Not a figure of the paper but its theorem: two data sets that differ in one sample of one "
