@@ -83,8 +83,9 @@ def _gap(run: Records) -> float | None:
     names = ("name", "loss", "l2")
     model = json.dumps({name: getattr(config.model, name) for name in names})
     problem = _problem(clients, model, config.seed)
+    own = config.make_problem(config.make_data())  # models are of its precision
     betas = torch.stack(
-        [load_model(folder, problem, i, name)[1] for i, name in enumerate(problem.data.names)]
+        [load_model(folder, own, i, name)[1] for i, name in enumerate(own.data.names)]
     ).double()
     named = read_tensors(folder / "global.safetensors")
     w = problem.layout.join({name: value[None] for name, value in named.items()})[0].double()
