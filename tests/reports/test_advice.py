@@ -11,14 +11,16 @@ import pandas as pd
 import pytest
 
 import fedkin
+from fedkin.core.metrics import get_metric
 from fedkin.errors import FedkinError
-from fedkin.reports.advice_words import answer, certainty
+from fedkin.reports.advice_words import answer, certainty, interval
 from fedkin.reports.advice_write import Advised, write_advice
 from fedkin.runs.advice import give_advice, splits_of
 from fedkin.runs.advice_answer import Effort
 from fedkin.runs.advice_scores import Gain
 from fedkin.runs.advice_shrink import Spread
 from fedkin.runs.config import read_config
+from fedkin.runs.measures import ACCURACY, Measure
 from fedkin.runs.sites.plan import read_serve_config
 
 NAMES = (
@@ -136,3 +138,12 @@ def test_splits_by_time_begin_at_different_times(table: Path, tmp_path: Path) ->
     assert sorted(begins, reverse=True) == begins
     assert len(set(begins)) == 3
     assert all(data.train.x.max() < data.test.x.min() for data in splits.data)
+
+
+def test_digits_beyond_the_noise_are_not_shown() -> None:
+    rmse = Measure.of(get_metric("rmse"))
+    assert interval(Gain(1.4, 0.0151, 2.62), rmse) == "+1.40 (+0.02 to +2.62)"
+    assert interval(Gain(140.0, -12.3456, 292.3), rmse) == "+140 (-12 to +292)"
+    assert interval(Gain(3e-9, 1e-9, 5e-9), rmse) == "+3e-09 (+1e-09 to +5e-09)"
+    assert interval(Gain(0.0, 0.0, 0.0), rmse) == "0 (0 to 0)"
+    assert interval(Gain(0.0512, None, None), ACCURACY) == "+5.1"

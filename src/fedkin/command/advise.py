@@ -11,6 +11,7 @@ from fedkin.errors import FedkinError
 
 # rows of the table on the screen; the page and the csv have all
 MOST_ROWS = 30
+WIDE = "learns from"  # on the page and in the csv only: with it most screens break words
 
 
 def add_commands(app: typer.Typer, any_key: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ def advise(
             say(f"  {sentence}")
     rows = [site_row(site, found.measure) for site in found.sites]
     shown = rows[:MOST_ROWS]
-    titles = list(dict.fromkeys(key for row in shown for key in row))
+    titles = [key for key in dict.fromkeys(key for row in shown for key in row) if key != WIDE]
     console.print(plain_table(titles, [[row.get(t, "-") for t in titles] for row in shown]))
     if len(rows) > len(shown):
         say(f"... and {len(rows) - len(shown)} more sites")

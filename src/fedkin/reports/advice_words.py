@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import floor, isfinite, log10
 
 from fedkin.reports.words import NOTHING, listed
 from fedkin.runs.advice_answer import Advice, Site
@@ -35,6 +35,7 @@ SITE_ADVICE = {
 }
 # names listed in a sentence
 MOST_NAMED = 6
+MOST_DIGITS = 5  # after or before the point; beyond it numbers are written with a power of ten
 
 
 def value(number: float, measure: Measure) -> str:
@@ -44,11 +45,19 @@ def value(number: float, measure: Measure) -> str:
     return f"{100 * number:.1f} %" if measure.share else f"{number:.3g}"
 
 
-def difference(number: float | None, measure: Measure) -> str:
-    """A gain with its sign; more is always better."""
+def difference(number: float | None, measure: Measure, scale: float | None = None) -> str:
+    """A gain with its sign; more is always better.
+
+    What is no share has the digits that fit numbers as large as `scale`.
+    """
     if number is None or not isfinite(number):
         return NOTHING
-    text = f"{100 * number:+.1f}" if measure.share else f"{number:+.3g}"
+    if measure.share:
+        text = f"{100 * number:+.1f}"
+    elif scale is None or not MOST_DIGITS > -log10(scale) > -MOST_DIGITS:
+        text = f"{number:+.3g}"
+    else:
+        text = f"{number:+.{max(0, 2 - floor(log10(scale)))}f}"
     return text if float(text) else text.lstrip("+-")
 
 
@@ -56,10 +65,11 @@ def interval(gain: Gain | None, metric: Measure) -> str:
     """`+1.2 (-0.3 to +2.7)`."""
     if gain is None:
         return NOTHING
-    mean = difference(gain.mean, metric)
-    if gain.low is None:
-        return mean
-    return f"{mean} ({difference(gain.low, metric)} to {difference(gain.high, metric)})"
+    if gain.low is None or gain.high is None:
+        return difference(gain.mean, metric)
+    scale = (gain.high - gain.low) / 2 or None  # digits beyond the noise say nothing
+    mean, low, high = (difference(x, metric, scale) for x in (gain.mean, gain.low, gain.high))
+    return f"{mean} ({low} to {high})"
 
 
 def unit(measure: Measure) -> str:
@@ -303,7 +313,7 @@ SECTIONS = {
 
 def site_row(site: Site, metric: Measure) -> dict[str, str]:
     """A site's row of the table, as people read it."""
-    learns = ", ".join(f"{cut(name, 24)} {weight:.0%}" for name, weight, _ in site.learns_from)
+    learns = ", ".join(f"{cut(name, 24)} ({weight:.0%})" for name, weight, _ in site.learns_from)
     row = {
         "site": cut(site.name, 40),
         "rows": f"{site.rows:,}",

@@ -176,12 +176,14 @@ def test_the_model_file_predicts_and_exports_without_the_site(site: SiteWorker, 
     (scaling,) = (c for c in site_columns(site.model_path) if c["kind"] == "number")
     z = (new["age"] - scaling["mean"]) / scaling["deviation"]
     expected = 1 / (1 + np.exp(-2 * z))
-    found = CliRunner().invoke(app, ["predict", str(site.model_path), str(tmp_path / "new.csv")])
-    assert found.exit_code == 0, found.output
-    said = pd.read_csv(StringIO(found.stdout))
-    np.testing.assert_allclose(said["probability of yes"], expected, atol=1e-5)
-    assert said["prediction"].tolist() == np.where(expected > 0.5, "yes", "no").tolist()
-    words = ["export", str(site.model_path), "--to", str(tmp_path / "model.pt2")]
+    (of_the_run,) = site.model_path.parent.glob("model-*.safetensors")
+    for path in (site.model_path, of_the_run):
+        found = CliRunner().invoke(app, ["predict", str(path), str(tmp_path / "new.csv")])
+        assert found.exit_code == 0, found.output
+        said = pd.read_csv(StringIO(found.stdout))
+        np.testing.assert_allclose(said["probability of yes"], expected, atol=1e-5)
+        assert said["prediction"].tolist() == np.where(expected > 0.5, "yes", "no").tolist()
+    words = ["export", str(of_the_run), "--to", str(tmp_path / "model.pt2")]
     assert CliRunner().invoke(app, words).exit_code == 0
     program = torch.export.load(tmp_path / "model.pt2").module()
     x = torch.zeros(3, 4)
