@@ -135,20 +135,29 @@ def who(run: RunPath, client: Client = None, client_number: Place = None) -> Non
 
     Only methods that learn these weights, such as perm, have them. For perm a sentence tells how
     widely the client shares and how sure it is that this is better than training alone. For a
-    run with rates the table also shows each client's rate.
+    run with rates the table also shows each client's rate, for one where clients have models of
+    their own each client's model.
 
     Example: fedkin who runs/perm-rotated-digits-001 --client 7
     """
     from fedkin.command.screen import console, plain_table, say
+    from fedkin.runs.own_models import read_models
     from fedkin.runs.privacy_file import read_privacy
     from fedkin.runs.who import read_mixing, read_rates, read_sharing, sharing_words, who_helps
 
     alpha, names = read_mixing(run)
     place = chosen(names, client, client_number)
-    table, rates = who_helps(alpha, names, place), read_rates(run)
-    titles = [f"client {names[place]} learns from", "weight", *(["rate"] if rates else [])]
+    table, rates, own = who_helps(alpha, names, place), read_rates(run), read_models(run)
+    more = {"rate": {client: f"{rate:g}" for client, rate in rates.items()}}
+    more["model"] = dict(zip(own["client"], own["model"], strict=True)) if len(own) else {}
+    known = {title: facts for title, facts in more.items() if facts}
+    titles = [f"client {names[place]} learns from", "weight", *known]
     rows = [
-        [str(row.client), f"{row.weight:.1%}", *([f"{rates[str(row.client)]:g}"] if rates else [])]
+        [
+            str(row.client),
+            f"{row.weight:.1%}",
+            *(f.get(str(row.client), "") for f in known.values()),
+        ]
         for row in table.itertuples()
     ]
     console.print(plain_table(titles, rows, numbers_from=1))

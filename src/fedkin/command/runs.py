@@ -22,6 +22,7 @@ from fedkin.command.screen import (
     progress,
     say,
     show_capacities,
+    show_models,
     show_results,
 )
 from fedkin.core.metrics import METRICS
@@ -33,7 +34,7 @@ from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
-from fedkin.runs import capacity, newcomers
+from fedkin.runs import capacity, newcomers, own_models
 from fedkin.runs.comparison import in_folds
 from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.early import went_back
@@ -254,6 +255,9 @@ def finish(
         say(f"the models are those of round {trainer.round}, the best by validation data")
     if (folder / capacity.TABLE).is_file():
         show_capacities(capacity.read_levels(folder))
+    if (folder / own_models.TABLE).is_file():
+        measure = Records(folder).measures[0]
+        show_models(own_models.scores_by_model(folder, measure.name), measure)
     if never := capacity.words_on_untrained(folder):
         say(f"note: {never}")
     if (folder / newcomers.TABLE).is_file():

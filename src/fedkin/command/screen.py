@@ -235,6 +235,22 @@ def show_capacities(levels: pd.DataFrame) -> None:
     console.print(CAPACITY_WORDS, highlight=False)
 
 
+def show_models(models: pd.DataFrame, measure: Measure) -> None:
+    """One row per architecture: who has it, its size, scores with others and alone."""
+    cells = [
+        [
+            str(row["model"]),
+            f"{row['clients']:g}",
+            f"{row['parameters']:,.0f}",
+            measured(row["score"], measure),
+            measured(row["alone"], measure),
+        ]
+        for row in models.to_dict("records")
+    ]
+    titles = ["model", "clients", "weights", str(measure.title), "alone"]
+    console.print(plain_table(titles, cells, numbers_from=1))
+
+
 def rounded(value: float) -> str:
     """Three digits, or all before the point."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

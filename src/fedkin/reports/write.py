@@ -19,6 +19,7 @@ from fedkin.reports.maps import (
     label_histogram,
     mixing_map,
 )
+from fedkin.reports.own_models import models_plot
 from fedkin.reports.statistics import (
     Paired,
     Score,
@@ -144,6 +145,7 @@ def drawings(found: Findings) -> dict[str, list[Drawing]]:
     inside = [mixing_map(i, g) for i, g in enumerate(shown_)]
     inside += [cluster_map(i, g) for i, g in enumerate(shown_)]
     inside += [capacity_plot(groups, score), capacity_cost_plot(groups, score)]
+    inside.append(models_plot(groups, score))
     inside.append(label_histogram(groups[0].runs[0]))
     return {
         "curves": score_curves(groups, score),

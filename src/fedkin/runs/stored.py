@@ -101,7 +101,8 @@ class StoredRun(Shown, Records):
             config = validated(ModelConfig, self.settings["model"], where)
             refuse_brought(self.settings, self.path)
             with_files(self.settings, where)
-            for name in {config.name, *config.client_models.values()}:
+            own_names = {n for c, n in config.client_models.items() if c in known.clients}
+            for name in {config.name, *own_names}:
                 if not is_file(name):
                     check_size(name, known, self.path / "models", where)
             shape, outputs = known.input_shape, known.outputs
