@@ -137,3 +137,23 @@ def test_a_run_whose_superlink_was_killed_says_how_to_go_on(tmp_path: Path):
         processes.append(again)
         assert again.ends(150) == 0, again.text()
     assert rounds_done(run) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_without_a_site_in_reach_can_be_stopped(tmp_path: Path, number: int):
+    files = write_data(tmp_path, ("a",))
+    config = write_config(tmp_path, "fedavg", 1000, local_steps=100)
+    run, port = tmp_path / "run", free_port()
+    begin = ["serve", config, "--clients", 1, "--out", run, "--port", port, "--timeout", 3]
+    with all_ended() as processes:
+        server = Process(fedkin, begin, tmp_path / "server.log")
+        only = site(tmp_path, "a", files["a"], f"127.0.0.1:{port}")
+        processes += [server, only]
+        until(lambda: rounds_done(run) >= 1, 120, server.text)
+        only.kill()
+        server.says("no site can be reached", 90)
+        server.send(number)
+        assert server.ends(30) == 128 + number, server.text()
+    assert f"fedkin serve --port {port} --resume {run}" in server.text()
