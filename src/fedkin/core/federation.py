@@ -6,9 +6,9 @@ gradients and faults are counted and caught here, for every method and engine al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,91 +16,31 @@ from torch import Tensor
 
 from fedkin.core import rng
 from fedkin.core.accounts import Accounts
-from fedkin.core.blocks import Block, Sums, add_up, row_bytes
+from fedkin.core.blocks import Block, Sums, add_up
 from fedkin.core.faults import Faults, RequestFaults
-from fedkin.core.guard import Guard
 from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
+from fedkin.core.requests import (
+    Engine,
+    Request,
+    Requests,
+    SharingEngine,
+    Step,
+    SummingEngine,
+    SumsOnlyEngine,
+    parts,
+)
 from fedkin.core.robust import Aggregate, of_all
+from fedkin.core.tables import Room, Rows
 from fedkin.core.variants import PLAIN, Variant
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, unknown
 
-Step = Callable[..., dict[str, Tensor]]
+__all__ = ["Engine", "Federation", "Request", "Requests", "SharingEngine", "Step", "SummingEngine",
+           "SumsOnlyEngine", "parts"]  # fmt: skip
 
 # requests about the state after a round are numbered from here, not from those in the round
 AFTER = 1 << 20
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to clients: run `step` with these arguments, each in its own row.
-
-    Inside a step every tensor has a leading row axis: `shared` values [1, ...],
-    `each` values [m, ...] with a number per client as a column [m, 1].
-    """
-
-    step: Step
-    at: Tensor
-    shared: dict[str, Tensor]
-    each: dict[str, Tensor]
-    hyper: dict[str, Any]
-    keys: rng.Bits
-    remember: bool = True
-    variant: Variant = PLAIN
-    place: tuple[int, int] = (0, 0)  # the round, and which of its requests this is
-    guard: Guard | None = None  # what clients do to their answers before they leave
-
-    def rows(self, chosen: Tensor) -> Request:
-        """The same request to some of its clients, by position."""
-        each = {name: value[chosen] for name, value in self.each.items()}
-        return replace(self, at=self.at[chosen], each=each, keys=self.keys[chosen.numpy()])
-
-    def bytes_per_row(self) -> int:
-        """What travels to one client: the tensors' own bytes."""
-        return row_bytes(self.each) + sum(
-            v.element_size() * v.numel() for v in self.shared.values()
-        )
-
-
-# a request to all clients; in parts where clients' models differ in size
-Requests = Request | tuple[Request, ...]
-
-
-def parts(asked: Requests) -> tuple[Request, ...]:
-    return asked if isinstance(asked, tuple) else (asked,)
-
-
-class Engine(Protocol):
-    """Carries requests to clients. Knows nothing of methods."""
-
-    def run(self, request: Request) -> Iterator[Block]:
-        """The answers, block by block in a fixed order; rows that no block brings are lost."""
-        ...
-
-
-@runtime_checkable
-class SummingEngine(Engine, Protocol):
-    """An engine whose clients' answers can be added up where they are computed."""
-
-    def sums(self, request: Request, weights: Tensor | None) -> Iterator[Sums]:
-        """As `run`, added up; `weights` has one number per row of the request."""
-        ...
-
-
-@runtime_checkable
-class SumsOnlyEngine(SummingEngine, Protocol):
-    """An engine that has no client's answer, only sums: `run` is for answers that are empty."""
-
-    sums_only: bool
-
-
-@runtime_checkable
-class SharingEngine(SummingEngine, Protocol):
-    """An engine whose clients add their own part of the noise, before anybody sees their rows."""
-
-    # how many clients' parts are in every sum, at least
-    noise_shares: int
 
 
 @dataclass
@@ -119,6 +59,7 @@ class Federation:
     sampling: str = "fixed"
     privacy: Privacy | None = None
     aggregate: Aggregate | None = None
+    room: Room = field(default_factory=Room)  # where the server's own tables are
 
     def __post_init__(self) -> None:
         self.size = self.problem.num_clients  # how many clients there are
@@ -206,7 +147,7 @@ class Federation:
         step: Step,
         at: Tensor | None = None,
         shared: Mapping[str, Tensor] | None = None,
-        each: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor | Rows] | None = None,
         variant: Variant = PLAIN,
         **hyper: Any,
     ) -> Request:
@@ -217,32 +158,47 @@ class Federation:
         if step.__closure__ or "<locals>" in step.__qualname__ or "<lambda>" in step.__qualname__:
             raise TypeError(f"step {step.__qualname__} must be a plain function of a module")
         at = torch.arange(self.size) if at is None else at
-        rows = {k: v[:, None] if v.dim() == 1 else v for k, v in (each or {}).items()}
-        for name, value in rows.items():
+        held = {k: v for k, v in (each or {}).items() if isinstance(v, Rows)}
+        tensors = {k: v for k, v in (each or {}).items() if isinstance(v, Tensor)}
+        rows = {k: v[:, None] if v.dim() == 1 else v for k, v in tensors.items()}
+        for name, value in {**rows, **held}.items():
             if len(value) != len(at):
                 raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
         place = (self.round, self._call)
         keys = rng.key(self.seed, *place, at.numpy())
         self._call += 1
         every = {k: v[None] for k, v in (shared or {}).items()}
-        return Request(step, at, every, rows, hyper, keys, variant=variant, place=place)
+        return Request(step, at, every, rows, hyper, keys, variant=variant, place=place, held=held)
 
     def map(
         self,
         step: Step,
         at: Tensor | None = None,
         shared: Mapping[str, Tensor] | None = None,
-        each: Mapping[str, Tensor] | None = None,
+        each: Mapping[str, Tensor | Rows] | None = None,
         variant: Variant = PLAIN,
         **hyper: Any,
     ) -> Replies:
         """Run a step at clients; one row of answers per client, in the order of `at`."""
-        request = self.request(step, at, shared, each, variant, **hyper)
-        if self.privacy is not None:
-            if len(request.at.unique()) < len(request.at):
-                raise FedkinError("a client is asked twice at once, which cannot be accounted for")
-            request = replace(request, guard=self.privacy.guard_row(step.__qualname__))
-        return self._rows(request)
+        return self._rows(self._guarded(self.request(step, at, shared, each, variant, **hyper)))
+
+    def move(
+        self, step: Step, at: Tensor, v: Rows, variant: Variant = PLAIN, **hyper: Any
+    ) -> None:
+        """As `map`, of models in a table: each goes to a client, and the `v` that comes back takes
+        its place. Rows of clients that do not answer stay as they are."""
+        request = self._guarded(self.request(step, at, None, {"v": v}, variant, **hyper))
+        for block, good in self._answers(request):
+            rows = block.reply["v"]
+            v.table.write(v.places[block.positions[good]], rows[good.to(rows.device)])
+
+    def _guarded(self, request: Request) -> Request:
+        """With what makes single clients' answers private, where the federation says so."""
+        if self.privacy is None:
+            return request
+        if len(request.at.unique()) < len(request.at):
+            raise FedkinError("a client is asked twice at once, which cannot be accounted for")
+        return replace(request, guard=self.privacy.guard_row(request.step.__qualname__))
 
     def _rows(self, request: Request) -> Replies:
         count, rows = len(request.at), dict[str, Tensor]()
@@ -332,7 +288,7 @@ class Federation:
         """Run a request that costs nothing and changes nothing: for evaluation."""
         request = replace(request, remember=False)
         rows, arrived = dict[str, Tensor](), torch.zeros(len(request.at), dtype=torch.bool)
-        for block in self.engine.run(request):
+        for block in self._blocks(request):
             arrived[block.positions] = True
             for name, value in block.reply.items():
                 if name not in rows:
@@ -348,7 +304,7 @@ class Federation:
     def look_mean(self, request: Request, weights: Tensor | None = None) -> Means:
         """As `look`, where only the mean can be had: of those clients that answered."""
         assert isinstance(self.engine, SummingEngine)
-        request = replace(request, remember=False)
+        request = replace(request, remember=False).read()
         sums, total, answered = dict[str, Tensor](), 0.0, 0
         for part in self.engine.sums(request, None if weights is None else weights[request.at]):
             total, answered = total + part.weight, answered + int(part.good.sum())
@@ -367,7 +323,7 @@ class Federation:
         elif summed and isinstance(self.engine, SummingEngine):
             blocks = self.engine.sums(request, weights)
         else:
-            blocks = self.engine.run(request)
+            blocks = self._blocks(request)
         for block in blocks if len(request.at) else ():
             clients = request.at[block.positions]
             good = block.good
@@ -386,10 +342,24 @@ class Federation:
                 f"asked ({_names(self.problem, bad)}) are not finite; {LOWER_LR}"
             )
 
+    def _blocks(self, request: Request) -> Iterator[Block]:
+        """The engine's answers; of rows in tables some at a time are read, and asked about."""
+        if not request.held:
+            yield from self.engine.run(request)
+            return
+        first, *others = next(iter(request.held.values())).parts()
+        for positions in (first, *others):
+            part = request.rows(positions).read()
+            if positions is not first and request.remember:  # no request has another's number
+                part = replace(part, place=(self.round, self._call))
+                self._call += 1
+            for block in self.engine.run(part):
+                yield replace(block, positions=positions[block.positions])
+
     def _with_faults(self, request: Request, faulty: RequestFaults) -> Iterator[Block]:
         """Answers of the clients that are reached, some of them spoilt."""
         reached = torch.from_numpy(np.flatnonzero(~faulty.lost))
-        for block in self.engine.run(request.rows(reached)) if len(reached) else ():
+        for block in self._blocks(request.rows(reached)) if len(reached) else ():
             positions = reached[block.positions]
             good = block.good & ~torch.from_numpy(faulty.nan[positions.numpy()])
             reply = faulty.spoil(block.reply, positions)

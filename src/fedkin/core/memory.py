@@ -73,6 +73,10 @@ class FileTable:
         for client, row in zip(clients.tolist(), _bytes(rows.contiguous()), strict=True):
             write_all(self._file.fileno(), row.data, client * self.row_bytes)
 
+    def cut(self, count: int) -> None:
+        """The first rows only."""
+        self._file.truncate(count * self.row_bytes)
+
 
 def _bytes(rows: Tensor) -> NDArray[np.uint8]:
     """The bytes of every row, sharing memory."""

@@ -14,10 +14,11 @@ from typing_extensions import Doc
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
+from fedkin.core.tables import Rows
 from fedkin.core.variants import HELD_OUT, PLAIN, Variant
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd
-from fedkin.methods.fedavg import FedAvg, fine_tune
-from fedkin.methods.perm_printed import gradient_at
+from fedkin.methods.fedavg import fine_tune
+from fedkin.methods.perm_kin import LearnsKin
 from fedkin.methods.registry import register
 from fedkin.methods.shared import choosing, mixing, shuffling
 from fedkin.methods.shared.optimisers import Descent
@@ -33,7 +34,7 @@ JUDGED_EVERY = 10
 
 @register("perm")
 @dataclass
-class Perm(FedAvg):
+class Perm(LearnsKin):
     """PERM (Deng et al., 2023), with lam chosen for each client, extremes included.
 
     Client i minimises Phi_i(v) = sum_j alpha_i(j)*f_j(v). After `warm_up` rounds of FedAvg, for
@@ -51,6 +52,9 @@ class Perm(FedAvg):
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
     heard in the trial it chooses as most do.
+
+    Of over 2,000 clients each learns from the `nearest` (32) that an index finds, compared by
+    sketches of gradients, and visits take the first round that is free.
     """
 
     # a gradient and a visiting model's change, where no trial is made
@@ -64,11 +68,6 @@ class Perm(FedAvg):
         NotNegative | None,
         Doc("lam in units of median(|g_i - g_j|^2)*mean(n), without a trial (none: by trial)"),
     ] = None
-    nearest: Annotated[Count | None, Doc("learn from so many clients at most")] = None
-    gradient_batches: Annotated[
-        Count | None, Doc("minibatches per gradient sent (none: all training data)")
-    ] = None
-    sketch: Annotated[Count | None, Doc("reduce gradients to so many numbers (none: whole)")] = None
     tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 10
     tune_lr: Annotated[Positive | None, Doc("their size (none: lr)")] = None
 
@@ -90,13 +89,11 @@ class Perm(FedAvg):
         x, n, ways = fed.initial_model(), fed.size, 2 * (len(self.tried) + 1)
         given = inf if self.lam_rel is None else self.lam_rel
         return State(
-            x=x, early=x, since=1, v=x.repeat(len(self.tried), n, 1),
-            g=x.new_zeros(n, self.sketch or len(x)),
-            heard=torch.zeros(n, dtype=torch.int64), tuned=torch.full((n,), given < inf),
-            lam=torch.full((n,), given, dtype=torch.float64), sure=torch.full((n,), 0.5).double(),
-            alpha=torch.full((1, n, n), 1 / n).double(), trying=int(self.lam_rel is None),
-            plan=torch.zeros(1, 1, n, dtype=torch.int64), hop=1, share=1.0, epoch=0, rounds=0,
-            count=torch.zeros(n).double(), total=torch.zeros(n, ways).double(),
+            **vars(self.first_kin(fed, x)), x=x, early=x, v=fed.room.table(len(self.tried) * n, x),
+            tuned=torch.full((n,), given < inf), lam=torch.full((n,), given, dtype=torch.float64),
+            sure=torch.full((n,), 0.5).double(), trying=int(self.lam_rel is None),
+            plan=torch.zeros(0, 4, dtype=torch.int32), length=1, hop=1, share=1.0,
+            epoch=0, rounds=0, count=torch.zeros(n).double(), total=torch.zeros(n, ways).double(),
             product=torch.zeros(n, ways, ways).double(),
         )  # fmt: skip
 
@@ -112,8 +109,8 @@ class Perm(FedAvg):
         if early:
             return
         if s.epoch == 0:
-            s.v = self.one_for_all(s).expand_as(s.v).clone()
-        if s.hop == s.plan.shape[1]:
+            s.v.begin(self.one_for_all(s))
+        if s.hop == s.length:
             self.begin_epoch(fed, s, form)
         self.visit_hosts(fed, s, form)
         done = s.rounds - self.warm_up
@@ -121,7 +118,7 @@ class Perm(FedAvg):
             self.judge(fed, s)
             if done >= self.trial and bool((s.count > 0).any()):
                 self.settle(s)
-        fed.record(own_weight=s.alpha.diagonal(dim1=1, dim2=2).mean())
+        fed.record(own_weight=self.own_weight(s))
 
     def half(self, fed: Federation) -> Tensor:
         """Half of those who take part: they train w where some use it and others do not."""
@@ -134,65 +131,37 @@ class Perm(FedAvg):
     def begin_epoch(self, fed: Federation, s: State, form: Variant) -> None:
         """Gradients that are due, everybody's weights for every lam, and who visits whom."""
         s.epoch += 1
-        present = fed.sample()
-        due = present[s.heard[present] < s.since]
-        r = fed.map(gradient_at, due, {"x": s.early}, variant=form, batches=self.gradient_batches)
-        if r.arrived.any():
-            whole = r["g"][r.arrived]
-            s.g[due[r.arrived]] = mixing.sketch(whole, self.sketch) if self.sketch else whole
-            s.heard[due[r.arrived]] = s.epoch
-        s.alpha = self.weights_of(fed, s)
+        self.hear(fed, s, form)
+        own = None if s.trying else s.lam
+        self.weigh(fed, s, self.tried if own is None else own.unique().tolist(), own)
         visits = max(1, round(float((s.alpha > 0).sum(2).double().mean())))
         random = fed.random("plan")
         plans = [
-            shuffling.packed(shuffling.in_proportion(alpha, visits, random), random)
+            shuffling.visits(shuffling.in_proportion(alpha, visits, random), s.kin, random)
             for alpha in s.alpha
         ]
-        rounds = max(1, *map(len, plans))
-        s.plan = torch.stack([
-            torch.cat([plan, plan.new_full((rounds - len(plan), fed.size), -1)])
-            [torch.from_numpy(random.permutation(rounds))] for plan in plans
-        ])  # fmt: skip
-        s.hop, s.share = 0, rounds / visits
-
-    def weights_of(self, fed: Federation, s: State) -> Tensor:
-        """alpha for every stack of models: [L, N, N]."""
-        z, unit = mixing.only_nearest(self.distances(s), self.nearest), self.unit(fed, s)
-        found = {
-            lam: mixing.simplex_weights(z, fed.samples, lam * unit)
-            for lam in (self.tried if s.trying else s.lam.unique().tolist())
-            if lam < inf
-        }
-        if s.trying:
-            return torch.stack(list(found.values()))
-        alpha = torch.zeros(1, fed.size, fed.size).double()
-        for lam, rows in found.items():
-            alpha[0, s.lam == lam] = rows[s.lam == lam]
-        return alpha
-
-    def distances(self, s: State) -> Tensor:
-        """z_ij: how much client j's data would mislead client i, for all pairs."""
-        z, unheard = mixing.squared_distances(s.g).cpu(), s.heard == 0
-        return z.masked_fill(unheard[:, None] | unheard, inf).fill_diagonal_(0)
-
-    def unit(self, fed: Federation, s: State) -> float:
-        """What lam_rel is in units of."""
-        return mixing.scale_free(self.distances(s), fed.samples, 1.0)
+        s.length = max([1, *(1 + int(plan[:, 0].max()) for plan in plans if len(plan))])
+        s.plan, s.hop, s.share = shuffling.together(plans, s.length, random), 0, s.length / visits
 
     def visit_hosts(self, fed: Federation, s: State, form: Variant) -> None:
         """One round of visits, of every stack of models."""
-        present, s.v = fed.sample(), s.v.clone()
-        for v, plan in zip(s.v, s.plan, strict=True):
-            host = plan[s.hop]
-            going = (host >= 0) & torch.isin(host, present)
-            if going.any():
-                of, work = going.nonzero()[:, 0], {"share": s.share, "lr": self.lr, **self.work}
-                r = self.ask(fed, s, stay, host[going], of, v[going], form, **work)
-                v[going] = r.fill("v", v[going])
+        present, work = fed.sample(), {"share": s.share, "lr": self.lr, **self.work}
+        for stack in range(len(s.alpha)):
+            now = s.plan[(s.plan[:, 0] == stack) & (s.plan[:, 1] == s.hop)].long()
+            now = now[torch.isin(now[:, 3], present)]
+            if len(now):
+                self.send(fed, s, now[:, 3], now[:, 2], stack, form, **work)
         s.hop += 1
 
+    def send(
+        self, fed: Federation, s: State, at: Tensor, of: Tensor, stack: int, form: Variant,
+        **work: Any,
+    ) -> None:  # fmt: skip
+        """Models of the clients `of` train at others, and come back."""
+        fed.move(stay, at, s.v.at(stack * fed.size + of), form, **work)
+
     def ask(
-        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Tensor,
+        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Rows,
         form: Variant, **hyper: Any,
     ) -> Replies:  # fmt: skip
         """A step at some clients, each with models v of the clients `of`."""
@@ -203,9 +172,10 @@ class Perm(FedAvg):
     def judge(self, fed: Federation, s: State) -> None:
         """Losses of everybody's models on examples they never met, and what follows from them."""
         present = fed.sample()
-        models = torch.cat([s.v, self.one_for_all(s)[None]]).transpose(0, 1)
+        stacks = [present + k * fed.size for k in range(len(self.tried))]
+        models = s.v.at(torch.stack([*stacks, -1 - present], 1), self.one_for_all(s))
         home = {"tune_lr": self.home_lr, "tune_steps": self.tune_steps, **self.moves}
-        r = self.ask(fed, s, losses_of, present, present, models[present], HELD_OUT, **home)
+        r = self.ask(fed, s, losses_of, present, present, models, HELD_OUT, **home)
         if not r.arrived.any():
             return
         for name in ("count", "total", "product"):
@@ -217,7 +187,13 @@ class Perm(FedAvg):
 
     def settle(self, s: State) -> None:
         """Everybody goes on with the model of the way that was chosen."""
-        s.v, s.trying, s.hop = self.own_models(s)[None], 0, s.plan.shape[1]
+        n = len(s.lam)
+        for stack, lam in enumerate(self.tried):
+            chosen = (s.lam == lam).nonzero()[:, 0]
+            if stack:
+                s.v.copy(stack * n + chosen, chosen)
+        s.v.keep(n)
+        s.trying, s.hop = 0, s.length
         s.since = s.epoch + 1  # gradients on all data take the place of those in the trial
 
     # use -------------------------------------------------------------------------------
@@ -227,26 +203,24 @@ class Perm(FedAvg):
         return self.lr if self.tune_lr is None else self.tune_lr
 
     def personal(self, fed: Federation, s: State) -> Requests:
-        models = self.own_models(s)
-        steps = (self.tune_steps * s.tuned).to(models)
-        return fed.request(
-            fine_tune, each={"x": models, "local_steps": steps}, lr=self.home_lr, **self.moves
-        )
+        steps = (self.tune_steps * s.tuned).to(s.x)
+        own = {"x": self.own_models(s), "local_steps": steps}
+        return fed.request(fine_tune, each=own, lr=self.home_lr, **self.moves)
 
-    def own_models(self, s: State) -> Tensor:
+    def own_models(self, s: State) -> Rows:
         """Each client's model, as its way has it now."""
-        shared = self.one_for_all(s)
-        models: Tensor = s.v[0].clone() if s.epoch else shared.clone()
-        if s.trying and s.epoch:
-            for lam, stack in zip(self.tried, s.v, strict=True):
-                models[s.lam == lam] = stack[s.lam == lam]
-        models[s.lam.isinf()] = shared[s.lam.isinf()]
-        return models
+        clients = torch.arange(len(s.lam))
+        places = clients.clone()
+        if s.trying:
+            for stack, lam in enumerate(self.tried):
+                places += stack * len(clients) * (s.lam == lam)
+        shared = s.lam.isinf() | (s.epoch == 0)
+        return s.v.at(torch.where(shared, -1 - clients, places), self.one_for_all(s))
 
     def one_for_all(self, s: State) -> Tensor:
-        """FedAvg's model, for every client: [N, d]."""
-        models: Tensor = s.x.expand_as(s.v[0])
-        return models
+        """FedAvg's model, for every client: [1 or N, d]."""
+        shared: Tensor = s.x[None]
+        return shared
 
     def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
         """In the way that most clients chose: its weights by its gradient at w, and as many rounds
@@ -255,12 +229,7 @@ class Perm(FedAvg):
         lam = float(s.lam.mode().values)
         if s.epoch == 0 or lam in (0, inf):
             return super().welcome(fed, s, new, hosts)
-        ask = new.request(gradient_at, shared={"x": s.early}, batches=self.gradient_batches)
-        g, unit = new.look(ask)["g"], self.unit(fed, s)
-        alpha = mixing.weights_of_newcomers(
-            mixing.sketch(g, self.sketch) if self.sketch else g, new.samples, s.g, fed.samples,
-            s.heard > 0, lam * unit,
-        )  # fmt: skip
+        alpha = self.weights_for(fed, s, new, lam)
         if not hosts:
             return mixing.mean_of_kin(alpha, self.own_models(s), s.x)
         v: Tensor = s.x.repeat(new.size, 1)
@@ -277,13 +246,10 @@ class Perm(FedAvg):
     def results(self, s: State) -> dict[str, Tensor]:
         """mixing: everybody's weights. sharing: lam_rel (0: alone, infinite: one model for all),
         steps at home, and how sure it is that this is better than alone."""
-        n, stacks = len(s.lam), self.tried if len(s.alpha) > 1 else (None,)
-        alpha = torch.full((n, n), 1 / n).double()
-        for lam, rows in zip(stacks, s.alpha, strict=True):
-            chosen = s.lam.isfinite() if lam is None else s.lam == lam
-            alpha[chosen] = rows[chosen]
+        several = len(s.alpha) > 1
+        chosen = [s.lam == lam for lam in self.tried] if several else [s.lam.isfinite()]
         facts = torch.stack([s.lam, self.tune_steps * s.tuned.double(), s.sure], 1)
-        return {"mixing": alpha, "sharing": facts}
+        return {"mixing": self.all_weights(s, chosen), "sharing": facts}
 
 
 def stay(client: Client, v: Tensor, share: Any, lr: Any, **work: Any) -> dict[str, Tensor]:

@@ -13,11 +13,12 @@ from torch import Tensor
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.own_models import by_model, own_kinds, own_sizes, parameters
 from fedkin.core.replies import Replies
+from fedkin.core.tables import Rows
 from fedkin.core.variants import PLAIN, Variant
 from fedkin.errors import FedkinError
 from fedkin.methods.base import SERVER, State
 from fedkin.methods.fedavg import fine_tune, local_sgd
-from fedkin.methods.perm import EARLY, Perm
+from fedkin.methods.perm import EARLY, Perm, stay
 from fedkin.methods.registry import register
 
 
@@ -57,7 +58,7 @@ class PermModels(Perm):
         first = [problem.variant(Variant(module=name)).initial[0] for name in names]
         # models of several lengths are rows of one table, with zeros at the end
         s.means = torch.nn.utils.rnn.pad_sequence(first, batch_first=True)
-        s.v = self.one_for_all(s).expand(len(self.tried), -1, -1).clone()
+        s.v = fed.room.table(len(self.tried) * fed.size, self.one_for_all(s))
         return s
 
     def one_for_all(self, s: State) -> Tensor:
@@ -90,8 +91,21 @@ class PermModels(Perm):
         cannot = s.sizes < s.sizes[:, None]  # the client of a column cannot carry a row's model
         return super().distances(s).masked_fill(cannot, inf)
 
+    def barred(self, s: State, kin: Tensor) -> Tensor:
+        cannot: Tensor = s.sizes[kin] < s.sizes[:, None]
+        return cannot
+
+    def send(
+        self, fed: Federation, s: State, at: Tensor, of: Tensor, stack: int, form: Variant,
+        **work: Any,
+    ) -> None:  # fmt: skip
+        places = stack * fed.size + of
+        r = self.ask(fed, s, stay, at, of, s.v.at(places), form, **work)
+        if r.arrived.any():
+            s.v.write(places[r.arrived], r["v"][r.arrived])
+
     def ask(
-        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Tensor,
+        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Rows,
         form: Variant, **hyper: Any,
     ) -> Replies:  # fmt: skip
         arrived, rows = torch.zeros(len(at), dtype=torch.bool), dict[str, Tensor]()
@@ -99,7 +113,7 @@ class PermModels(Perm):
         able = s.sizes[at] >= s.sizes[of]
         for own, places in by_model(fed.problem, of, form):
             some = places[able[places]]
-            each = {"v": v[some][..., : fed.problem.variant(own).size]}
+            each = {"v": v[some].read()[..., : fed.problem.variant(own).size]}
             r = fed.map(step, at[some], each=each, variant=own, **hyper)
             arrived[some] = r.arrived
             for name, value in r.items():
@@ -110,9 +124,9 @@ class PermModels(Perm):
 
     def personal(self, fed: Federation, s: State) -> Requests:
         models, requests = self.own_models(s), []
-        steps = (self.tune_steps * s.tuned).to(models)
+        steps = (self.tune_steps * s.tuned).to(s.x)
         for form, at in by_model(fed.problem, torch.arange(fed.size)):
-            own = models[at][:, : fed.problem.variant(form).size]
+            own = models[at].read()[:, : fed.problem.variant(form).size]
             each = {"x": own, "local_steps": steps[at]}
             requests.append(
                 fed.request(fine_tune, at, each=each, variant=form, lr=self.home_lr, **self.moves)
@@ -133,6 +147,8 @@ class PermModels(Perm):
     def results(self, s: State) -> dict[str, Tensor]:
         """As in PERM; clients that use FedAvg's model learn from those of their architecture."""
         found, shared = super().results(s), s.lam.isinf()
+        if found["mixing"].is_sparse:  # where such rows are empty
+            return found
         alike = (s.kinds[:, None] == s.kinds).double()
         found["mixing"][shared] = (alike / alike.sum(1, keepdim=True))[shared]
         return found

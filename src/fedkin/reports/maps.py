@@ -14,6 +14,7 @@ from matplotlib.colors import PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from torch import Tensor
 
 from fedkin.reports.drawing import (
     FADING,
@@ -32,7 +33,8 @@ from fedkin.runs.cluster_map import read_clusters
 from fedkin.runs.groups import Group, Records
 from fedkin.runs.measures import ACCURACY, LOSS
 from fedkin.runs.who import (
-    TABLE,
+    PAIRS,
+    has_mixing,
     like_beside_like,
     read_mixing,
     read_rates,
@@ -48,9 +50,11 @@ MOST_CLASSES = 12
 def mixing_map(number: int, group: Group) -> Drawing | None:
     """How much every client learns from every other, similar clients side by side."""
     run = group.runs[0]
-    if not (run.path / TABLE).is_file():
+    if not has_mixing(run.path):
         return None
     alpha, names = read_mixing(run.path)
+    if alpha.is_sparse:
+        return helpers_plot(number, group, alpha)
     weights, labels = alpha.numpy(), _groups_of(run, len(names))
     order = like_beside_like(alpha) if labels is None else np.argsort(labels, kind="stable")
     by = "similar clients side by side" if labels is None else "ordered by planted group"
@@ -78,6 +82,30 @@ def mixing_map(number: int, group: Group) -> Drawing | None:
     words += f" {sharing_summary(sharing)}" if sharing else ""
     numbers = pd.DataFrame(ordered, columns=[names[i] for i in order])
     numbers.insert(0, "client", [names[i] for i in order], allow_duplicates=True)
+    return Drawing(f"mixing-{number + 1}", f"{group.label}: who helps whom", words, figure, numbers)
+
+
+def helpers_plot(number: int, group: Group, alpha: Tensor) -> Drawing:
+    """Of weights that are too many for a map: how many clients each one learns from."""
+    pairs, weights, n = alpha.indices().numpy(), alpha.values().numpy(), alpha.shape[0]
+    others = pairs[0] != pairs[1]
+    helped = np.bincount(pairs[0][others], minlength=n)
+    own = np.bincount(pairs[0][~others], weights[~others], minlength=n)
+    counts = np.bincount(helped)
+    figure, axes = canvas(3.0)
+    axes.bar(np.arange(len(counts)), counts, color=KINDS[0])
+    axes.set(xlabel="others that a client learns from", ylabel="clients")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    learning = np.bincount(pairs[0], minlength=n) > 0
+    mean = float(own[learning].mean()) if learning.any() else 0.0
+    words = (
+        f"{n} clients are too many for a map of who helps whom: {PAIRS} in the run folder has all "
+        f"{len(weights)} weights, and `fedkin who` those of one client. The {int(learning.sum())} "
+        f"that have weights of their own keep {shown(mean, ACCURACY)} for themselves on average."
+    )
+    sharing = read_sharing(group.runs[0].path)
+    words += f" {sharing_summary(sharing)}" if sharing else ""
+    numbers = pd.DataFrame({"others": np.arange(len(counts)), "clients": counts})
     return Drawing(f"mixing-{number + 1}", f"{group.label}: who helps whom", words, figure, numbers)
 
 

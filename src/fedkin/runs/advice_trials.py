@@ -217,7 +217,7 @@ class Live:
                 course.test = judge_models(self.fed, models, "test", self.metric)
         self.kept.clear()
         found = self.method.results(self.state)
-        if "mixing" in found:
+        if "mixing" in found and not found["mixing"].is_sparse:
             self.course.mixing = found["mixing"].double().numpy(force=True)
         elif "cluster" in found:
             same = (found["cluster"][:, None] == found["cluster"]).double()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedkin.core.federation import Federation, Requests
 from fedkin.core.memory import Rows
+from fedkin.core.tables import Table
 from fedkin.engines import Choices, Choosing, Embedded
 from fedkin.errors import FedkinError
 from fedkin.methods import Local, Method, State, Submodel, SubmodelAlone
@@ -67,11 +68,13 @@ class Contender:
         for name, value in vars(self.state).items():
             if isinstance(value, Tensor):
                 found[f"state.{name}"] = value
+            elif isinstance(value, Table):
+                found |= {f"table.{name}.{key}": rows for key, rows in value.state().items()}
         memory = self.fed.engine.memory.state()  # type: ignore[attr-defined]
         return found | {f"memory.{name}": value for name, value in memory.items()}
 
     def numbers(self) -> dict[str, Any]:
-        found = {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor)}
+        found = {k: v for k, v in vars(self.state).items() if not isinstance(v, Tensor | Table)}
         return found | ({PRIVACY: self.fed.privacy.facts()} if self.fed.privacy else {})
 
     def restore(self, tensors: Mapping[str, Rows], numbers: Mapping[str, Any]) -> None:
@@ -85,6 +88,10 @@ class Contender:
             fresh = getattr(self.state, name, None)
             device = fresh.device if isinstance(fresh, Tensor) else self.fed.problem.device
             state[name] = stored[:].to(device)
+        for name, table in vars(self.state).items():
+            if isinstance(table, Table):
+                table.restore(under(f"table.{name}.", tensors))
+                state[name] = table
         self.state = State(**state)
         self.fed.engine.memory.restore(under("memory.", tensors))  # type: ignore[attr-defined]
 
@@ -104,6 +111,9 @@ class Contender:
                 own = stored.get(name)
                 known = own is not None and own.dtype == fresh.dtype
                 if not known or len(own.shape) != fresh.dim():  # type: ignore[union-attr]
+                    raise FedkinError(f"{NOT_OURS}: '{name}' is missing or of another form")
+            elif isinstance(fresh, Table):
+                if not fresh.takes(under(f"table.{name}.", tensors)):
                     raise FedkinError(f"{NOT_OURS}: '{name}' is missing or of another form")
             elif name not in numbers or not _same_kind(numbers[name], fresh):
                 raise FedkinError(f"{NOT_OURS}: '{name}' is missing or of another kind")

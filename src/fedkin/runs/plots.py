@@ -37,8 +37,11 @@ def plot_run(
 ) -> Picture:
     """Scores over rounds, every client next to going alone and, where known, who helps whom.
 
+    Sparse weights are those of too many clients for a picture.
     `clients` has a row per client: the last evaluation. `words` say what kinds of models are.
     """
+    if mixing is not None and mixing.is_sparse:
+        mixing = None
     panels = 2 + (mixing is not None)
     figure = Picture(figsize=(4.6 * panels, 3.8), layout="constrained")
     axes: Sequence[Axes] = figure.subplots(1, panels)

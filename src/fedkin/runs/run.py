@@ -162,6 +162,9 @@ class Run(Shown):
 
     @property
     def mixing(self) -> Tensor | None:
-        """How much every client (row) learns from every other (column), if the method knows."""
+        """How much every client (row) learns from every other (column), if the method knows.
+
+        With PERM a sparse matrix beyond 2,000 clients.
+        """
         contender = self.trainer.contenders["method"]
         return contender.method.results(contender.state).get("mixing")

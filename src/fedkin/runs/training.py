@@ -20,6 +20,7 @@ from fedkin.core.memory import Budget, Memory
 from fedkin.core.metrics import get_metric
 from fedkin.core.problem import Problem
 from fedkin.core.robust import Aggregate
+from fedkin.core.tables import Room
 from fedkin.engines import Embedded, make_engine
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, FedkinWarning
 from fedkin.methods import Local, Method
@@ -151,8 +152,9 @@ class Trainer:
         privacy = self.guarantee.privacy if self.guarantee and method_itself else None
         aggregate = self._aggregate if method_itself else None
         fed = Federation(
-            self.problem, engine, s.seed, s.fraction, s.faults, s.sampling, privacy, aggregate
-        )
+            self.problem, engine, s.seed, s.fraction, s.faults, s.sampling, privacy, aggregate,
+            Room(self._budget, spill),
+        )  # fmt: skip
         contender = Contender(method, fed, method.init(fed))
         check_server_memory(contender, parse_size(s.memory))
         return contender

@@ -12,7 +12,9 @@ import pandas as pd
 import torch
 
 from fedkin.core.federation import Federation
+from fedkin.core.memory import Budget
 from fedkin.core.problem import Problem
+from fedkin.core.tables import Room
 from fedkin.data import ClientData, DataConfig, Examples, checksum
 from fedkin.data.arrays import read_arrays
 from fedkin.data.config import SUFFIXES
@@ -29,6 +31,7 @@ from fedkin.runs.inputs import INPUTS, Inputs
 from fedkin.runs.models import file_name, named
 from fedkin.runs.newcomers import STEPS, TABLE, Newcomers, home_lr
 from fedkin.runs.provenance import BY_PYTHON, versions
+from fedkin.runs.settings import parse_size
 from fedkin.runs.stored import StoredRun, open_run
 from fedkin.tensors import write_tensors, write_text
 from fedkin.toml import to_toml
@@ -111,7 +114,8 @@ def _contender(stored: StoredRun, config: RunConfig, problem: Problem) -> tuple[
         reason = damage[0] if damage else "it has none"
         raise FedkinError(f"{stored.path} has no checkpoint to learn from: {reason}")
     method = config.make_method()
-    fed = Federation(problem, Embedded(problem), config.seed, config.fraction)
+    room = Room(Budget(parse_size(config.memory)))
+    fed = Federation(problem, Embedded(problem), config.seed, config.fraction, room=room)
     contender = Contender(method, fed, method.init(fed))
     tensors, numbers = found.tensors(), found.stated().numbers
     restore_contenders({"method": contender}, tensors, numbers)

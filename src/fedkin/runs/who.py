@@ -17,6 +17,8 @@ from fedkin.runs.names import cut
 from fedkin.runs.reading import read_table
 
 TABLE, PICTURE, RATES = "mixing.csv", "who_helps_whom.png", "rates.csv"
+# in place of the first two where weights are sparse: a line for every pair of clients
+PAIRS = "helpers.csv"
 # columns of sharing.csv: how widely a client shares, and how sure that is (see Perm.results)
 SHARING = ("lam_rel", "home_steps", "sure")
 
@@ -26,7 +28,7 @@ MOST_NAMES, MOST_ARRANGED = 60, 300
 
 def who_helps(alpha: Tensor, names: Sequence[str], client: int) -> pd.DataFrame:
     """The clients that the one at a place learns from, and their weights, largest first."""
-    own = alpha[client]
+    own = alpha[client].to_dense() if alpha.is_sparse else alpha[client]
     order = own.argsort(descending=True, stable=True)
     order = order[own[order] > 0]
     weights = own[order].numpy(force=True)
@@ -34,7 +36,17 @@ def who_helps(alpha: Tensor, names: Sequence[str], client: int) -> pd.DataFrame:
 
 
 def write_mixing(folder: Path, alpha: Tensor, names: Sequence[str]) -> None:
-    """Write mixing.csv (rows: clients, columns: whom they learn from) and the picture."""
+    """Write mixing.csv (rows: clients, columns: whom they learn from) and the picture.
+
+    Sparse weights, of very many clients, are written pair by pair (client, helper, weight), and
+    no picture is drawn.
+    """
+    if alpha.is_sparse:
+        (row, column), known = alpha.coalesce().indices().numpy(), np.array(names, dtype=object)
+        weights = alpha.coalesce().values().numpy()
+        pairs = {"client": known[row], "helper": known[column], "weight": weights}
+        pd.DataFrame(pairs).to_csv(folder / PAIRS, index=False)
+        return
     table = pd.DataFrame(alpha.numpy(force=True), columns=list(names))
     table.insert(0, "client", list(names), allow_duplicates=True)
     table.to_csv(folder / TABLE, index=False)
@@ -42,7 +54,9 @@ def write_mixing(folder: Path, alpha: Tensor, names: Sequence[str]) -> None:
 
 
 def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
-    """The weights [N, N] and the clients' names from a run folder."""
+    """The weights [N, N] and the clients' names from a run folder; sparse where they are pairs."""
+    if (folder / PAIRS).is_file():
+        return _read_pairs(folder)
     if not (folder / TABLE).is_file():
         raise FedkinError(
             f"{folder} has no {TABLE}: only finished runs of methods that learn who to learn "
@@ -56,6 +70,30 @@ def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     if not (np.isfinite(alpha) & (alpha >= 0)).all():
         raise FedkinError(f"{folder / TABLE} is damaged: weights are finite and not below zero")
     return torch.from_numpy(alpha), names
+
+
+def has_mixing(folder: Path) -> bool:
+    """Whether a run folder has weights."""
+    return (folder / TABLE).is_file() or (folder / PAIRS).is_file()
+
+
+def _read_pairs(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """Weights from a line for every pair; the names are those of sharing.csv, in its order."""
+    path = folder / PAIRS
+    table = read_table(path, ("client", "helper", "weight"), words=("client", "helper"))
+    names = tuple(read_sharing(folder))
+    place = {name: i for i, name in enumerate(names)}
+    if table.empty:
+        return torch.sparse_coo_tensor(size=(len(names), len(names))).double(), names
+    pairs = [table[column].map(place) for column in ("client", "helper")]
+    weights = table["weight"].to_numpy(np.float64)
+    if any(column.isna().any() for column in pairs):
+        raise FedkinError(f"{path} is damaged: it names clients that sharing.csv does not")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise FedkinError(f"{path} is damaged: weights are finite and not below zero")
+    places = torch.from_numpy(np.stack([column.to_numpy(np.int64) for column in pairs]))
+    shape = (len(names), len(names))
+    return torch.sparse_coo_tensor(places, torch.from_numpy(weights), shape).coalesce(), names
 
 
 def read_sharing(folder: Path) -> dict[str, tuple[float, int, float]]:

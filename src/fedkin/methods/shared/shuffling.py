@@ -6,6 +6,8 @@ client has two visitors in one round, and each visit that is wanted is made, as 
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from torch import Tensor
 
 # T*N^2 beyond which packing takes longer (half a minute) than it is worth
 MOST_WORK = 3e9
+
+# clients up to which a plan is made as a table of all pairs
+DENSE = 2_000
 
 Flags = NDArray[np.bool_]
 Counts = NDArray[np.int64]
@@ -61,20 +66,56 @@ def first_free(wanted: Tensor, random: np.random.Generator) -> Tensor:
     """Visits one after the other, each in the first round in which model and host are free."""
     n, counts = len(wanted), wanted.cpu().long()
     pairs = counts.nonzero().repeat_interleave(counts[counts > 0], 0)
+    made = _one_by_one(pairs, n, random)
+    rounds = 1 + int(made[:, 0].max()) if len(made) else 0
+    plan = torch.full((rounds, n), -1)
+    plan[made[:, 0], made[:, 1]] = made[:, 2]
+    return plan[torch.from_numpy(random.permutation(rounds))]
+
+
+def visits(often: Tensor, kin: Tensor, random: np.random.Generator) -> Tensor:
+    """A plan as a list of its visits [V, 3], each (round, model, host), in this order.
+
+    `often` says how many visits model i makes at client kin[i, k]. Where there are very many
+    clients visits take the first round that is free (see `packed`), in time V.
+    """
+    n = len(kin)
+    if n <= DENSE:
+        wanted = torch.zeros(n, n, dtype=torch.int64).scatter_add_(1, kin, often)
+        plan = packed(wanted, random)
+        at = (plan >= 0).nonzero()
+        return torch.cat([at, plan[at[:, 0], at[:, 1], None]], 1)
+    model, place = often.nonzero().T
+    pairs = torch.stack([model, kin[model, place]], 1)
+    made = _one_by_one(pairs.repeat_interleave(often[model, place], 0), n, random)
+    return made[(made[:, 0] * n + made[:, 1]).argsort()]
+
+
+def together(plans: Sequence[Tensor], rounds: int, random: np.random.Generator) -> Tensor:
+    """Lists of visits as one [V, 4], (number of the list, round, model, host), each with its
+    rounds in a random order."""
+    found = []
+    for number, plan in enumerate(plans):
+        when = torch.from_numpy(random.permutation(rounds)).argsort()[plan[:, 0]]
+        found.append(torch.stack([torch.full_like(when, number), when, *plan[:, 1:].T], 1))
+    return torch.cat(found).int()
+
+
+def _one_by_one(pairs: Tensor, n: int, random: np.random.Generator) -> Tensor:
+    """Each visit (model, host), in a random order, in the first round that is free: [V, 3]."""
     of_model, of_host = [0] * n, [0] * n  # the rounds that are taken, as bits
-    made = list[tuple[int, int, int]]()
-    for model, host in pairs[torch.from_numpy(random.permutation(len(pairs)))].tolist():
+    made = np.empty((len(pairs), 3), np.int64)
+    order = pairs[torch.from_numpy(random.permutation(len(pairs)))]
+    made[:, 1:] = order.numpy()
+    numbers = array("q")
+    for model, host in order.tolist():
         free = ~(of_model[model] | of_host[host])
         bit = free & -free
         of_model[model] |= bit
         of_host[host] |= bit
-        made.append((bit.bit_length() - 1, model, host))
-    rounds = 1 + max((number for number, _, _ in made), default=-1)
-    plan = torch.full((rounds, n), -1)
-    if made:
-        number, model, host = torch.tensor(made).T
-        plan[number, model] = host
-    return plan[torch.from_numpy(random.permutation(rounds))]
+        numbers.append(bit.bit_length() - 1)
+    made[:, 0] = numbers
+    return torch.from_numpy(made)
 
 
 def in_proportion(alpha: Tensor, visits: int, random: np.random.Generator) -> Tensor:
