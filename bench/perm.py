@@ -1,15 +1,17 @@
-"""PERM: the weights of 2,000 clients, and a round against FedAvg's (the paper's figure 3)."""
+"""PERM: weights of few and of very many clients, and a round against FedAvg's."""
 
 from __future__ import annotations
 
 import resource
 import statistics
 import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import torch
 
+from bench.perm_size import plans, recall, spilled, weights_of_many
 from bench.timing import Row, seconds
 from bench.workloads import WORKLOADS, Workload
 from fedkin.methods import PermPrinted
@@ -17,15 +19,36 @@ from fedkin.methods.perm_printed import gradient_at
 from fedkin.methods.shared import mixing
 
 
-def perm() -> list[Row]:
-    """PERM's weights for up to 2,000 clients, and its round against FedAvg's."""
+def perm(only: str | None = None) -> Iterator[Row]:
+    """PERM's weights for up to 2,000 clients, its round against FedAvg's, and very many clients
+    (rows: exact, many, recall, plans, rounds, spilled)."""
     # memory first: what a process has ever used is all that can be asked
-    found = [weights(clients) for clients in (500, 1_000, 2_000)]
+    rows: dict[str, Callable[[], Iterable[Row]]] = {
+        "exact": lambda: map(weights, (500, 1_000, 2_000)),
+        "many": lambda: [weights_of_many()],
+        "recall": lambda: [recall(samples=samples) for samples in (200, 20)],
+        "plans": plans,
+        "rounds": against,
+        "spilled": lambda: [spilled()],
+    }
+    if only not in (None, *rows):
+        raise SystemExit(f"no row is called {only}: {', '.join(rows)}")
+    for name, measure in rows.items():
+        if only in (None, name):
+            for row in measure():
+                facts = ", ".join(f"{key} {_short(value)}" for key, value in row.items())
+                yield {"row": name, "measured": facts}  # rows have different columns
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def against() -> Iterator[Row]:
+    """PERM's round as printed against FedAvg's (the paper's figure 3)."""
     for work in WORKLOADS[:2]:
-        found.append(against_fedavg(work, "refresh per epoch"))
-        found.append(against_fedavg(work, "refresh per round", refresh="round", gradient_batches=5))
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    return [{name: row.get(name, "") for name in columns} for row in found]
+        yield against_fedavg(work, "refresh per epoch")
+        yield against_fedavg(work, "refresh per round", refresh="round", gradient_batches=5)
 
 
 def weights(clients: int) -> Row:

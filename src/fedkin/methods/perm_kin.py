@@ -150,4 +150,5 @@ class LearnsKin(FedAvg):
             return dense.masked_fill(alike[:, None], 1 / n)
         row, place = alpha.nonzero().T
         pairs = torch.stack([row, s.kin[row, place]])
-        return torch.sparse_coo_tensor(pairs, alpha[row, place], (n, n)).coalesce()
+        found = torch.sparse_coo_tensor(pairs, alpha[row, place], (n, n), check_invariants=True)
+        return found.coalesce()

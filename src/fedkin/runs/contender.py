@@ -137,9 +137,9 @@ def check_server_memory(contender: Contender, budget: int | None) -> None:
     held = sum(value.numel() * value.element_size() for value in rows)
     if budget is not None and held > budget:
         raise FedkinError(
-            f"the server of this method keeps every client's model, {held / 1e6:.3g} MB in all, "
-            "and only what clients keep themselves can go to files: give more memory than that, "
-            "or choose a method whose personal models stay with the clients"
+            f"the server of this method keeps {held / 1e6:.3g} MB about its clients that cannot go "
+            "to files: give more memory than that, or choose a method whose personal models stay "
+            "with the clients"
         )
 
 

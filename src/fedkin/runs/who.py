@@ -83,8 +83,6 @@ def _read_pairs(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     table = read_table(path, ("client", "helper", "weight"), words=("client", "helper"))
     names = tuple(read_sharing(folder))
     place = {name: i for i, name in enumerate(names)}
-    if table.empty:
-        return torch.sparse_coo_tensor(size=(len(names), len(names))).double(), names
     pairs = [table[column].map(place) for column in ("client", "helper")]
     weights = table["weight"].to_numpy(np.float64)
     if any(column.isna().any() for column in pairs):
@@ -92,8 +90,9 @@ def _read_pairs(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise FedkinError(f"{path} is damaged: weights are finite and not below zero")
     places = torch.from_numpy(np.stack([column.to_numpy(np.int64) for column in pairs]))
-    shape = (len(names), len(names))
-    return torch.sparse_coo_tensor(places, torch.from_numpy(weights), shape).coalesce(), names
+    known, shape = torch.tensor(weights), (len(names), len(names))
+    alpha = torch.sparse_coo_tensor(places, known, shape, check_invariants=True)
+    return alpha.coalesce(), names
 
 
 def read_sharing(folder: Path) -> dict[str, tuple[float, int, float]]:
