@@ -40,7 +40,7 @@ def kin(clients: int, groups: int, samples: int) -> Federation:
 
 def weights_of_many(clients: int = 100_000) -> Row:
     """Everybody's weights, in groups of 200 clients: gradients, neighbours, alphas, a plan."""
-    fed, method = kin(clients, clients // 200, 20), Perm(lam_rel=1.0)
+    fed, method = kin(clients, clients // 200, 50), Perm(lam_rel=1.0)
     s, ends = method.init(fed), [time.perf_counter()]
     s.epoch = 1
     method.hear(fed, s, PLAIN)
