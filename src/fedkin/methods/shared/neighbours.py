@@ -126,6 +126,8 @@ def _best(rows: Tensor, own: Tensor, others: Tensor, names: Tensor, count: int) 
     found, height = [], max(1, CHUNK // len(others))
     for part, mine in zip(rows.split(height), own.split(height), strict=True):
         far = torch.addmm(squares, part, others.T, alpha=-1)
-        far[names == mine[:, None]] = torch.inf
-        found.append(names[far.topk(count, largest=False).indices])
+        near = names[far.topk(count + 1, largest=False).indices]
+        # a row itself goes to the end, and with it one too many where it is not among them
+        last = (near == mine[:, None]).int().argsort(1, stable=True)
+        found.append(near.gather(1, last)[:, :count])
     return torch.cat(found)
