@@ -128,6 +128,6 @@ def _best(rows: Tensor, own: Tensor, others: Tensor, names: Tensor, count: int) 
         far = torch.addmm(squares, part, others.T, alpha=-1)
         near = names[far.topk(count + 1, largest=False).indices]
         # a row itself goes to the end, and with it one too many where it is not among them
-        last = (near == mine[:, None]).int().argsort(1, stable=True)
+        last = (near == mine[:, None]).int().argsort(dim=1, stable=True)
         found.append(near.gather(1, last)[:, :count])
     return torch.cat(found)
