@@ -102,6 +102,12 @@ def test_an_address_without_a_cluster_is_refused_at_once(monkeypatch: pytest.Mon
         connect(RaySettings(address="nowhere"))
 
 
+def test_a_ray_of_our_own_is_reached_from_this_machine_alone(local_ray: None) -> None:
+    import ray
+
+    assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
+
+
 def test_more_shards_than_clients_are_refused(local_ray: None, small: Problem) -> None:
     with pytest.raises(FedkinError, match="6 shards are more than the 5 clients"):
         cluster_of(small, Settings(engine="ray", shards=6), None)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +19,7 @@ from fedkin.engines.ray.shard import versions
 from fedkin.runs.comparison import plan, to_rows
 from fedkin.runs.options import parse
 from fedkin.runs.spread import run_share
+from tests.engines.ray.test_two_hosts import wait_for
 
 COMMON = ("--rounds", "6", "--eval-every", "1", "--lr", "0.5", "--strategy", "native:3:1x1")
 RAY = ("--engine", "ray", "--shards", "2")
@@ -80,3 +86,37 @@ def test_a_comparison_on_a_cluster_gives_the_same_tables(
         own = f"{name}/seed-1"
         equal(tmp_path / "there" / own, tmp_path / "here" / own)
         assert list((tmp_path / "there" / own / "tensorboard").glob("events*"))
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Processes in whose environment the mark is, with their names."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (path / "environ").read_bytes():
+                found[int(path.name)] = (path / "comm").read_text().strip()
+        except OSError:  # it has ended, or it is another user's
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_no_process_of_ray_outlives_a_driver_that_is_killed(table: Path, tmp_path: Path) -> None:
+    mark, out = f"FEDKIN_TEST_MARK={secrets.token_hex(8)}", tmp_path / "run"
+    words = ["run", "fedavg", "--data", str(table), "--rounds", "100000", "--out", str(out)]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "fedkin", *words, *RAY, "-q"],
+        env={**os.environ, mark.partition("=")[0]: mark.partition("=")[2]},
+    )
+    try:
+        wait_for(lambda: (out / "metrics.csv").exists())
+        names = marked(mark).values()
+        assert "raylet" in names
+        assert sum("fedkin shard" in name or "Shard" in name for name in names) == 2, names
+        driver.kill()
+        driver.wait()
+        wait_for(lambda: not marked(mark), 60)
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+        driver.wait()

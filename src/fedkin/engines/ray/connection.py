@@ -7,11 +7,14 @@ import os
 import secrets
 import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from fedkin.errors import FedkinError
 
@@ -55,16 +58,32 @@ def connect(settings: RaySettings, cpus: int | None = None) -> dict[str, float]:
     }  # fmt: skip
     try:
         if settings.address is None:
-            ray.init(
-                num_cpus=cpus or os.cpu_count() or 1, include_dashboard=False,
-                object_store_memory=_store_size(), **common,
-            )  # fmt: skip
+            with _loopback():
+                ray.init(
+                    num_cpus=cpus or os.cpu_count() or 1, include_dashboard=False,
+                    object_store_memory=_store_size(), **common,
+                )  # fmt: skip
         else:
             ray.init(address=settings.address, **common)
     except (Exception, SystemExit) as error:
         where = settings.address or "this machine"
         raise FedkinError(_sentence(where, str(error))) from None
     return dict(ray.cluster_resources())
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """A Ray that is started meanwhile listens on 127.0.0.1 alone.
+
+    An address of 127.0.0.1 Ray would replace with the machine's own, and its environment
+    variable for this is read when it is imported, before it is known whether a cluster is used.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _own_token() -> None:
