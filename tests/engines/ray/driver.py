@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import torch
 from torch.nn.utils import parameters_to_vector
 
+from bench.ray import join, million
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
 from fedkin.methods.registry import get_method
@@ -54,10 +56,17 @@ def long_run(address: str, folder: str, rounds: str, resume: bool = False) -> di
     return {"rounds": run.trainer.round}
 
 
+def a_million(address: str) -> dict[str, object]:
+    """A round of a million clients, with the most memory that each process has held."""
+    os.environ["RAY_ADDRESS"] = address
+    join()
+    return million()
+
+
 def main() -> None:
     what, *words = sys.argv[1:]
     try:
-        found = {"equality": equality, "long": long_run,
+        found = {"equality": equality, "long": long_run, "million": a_million,
                  "resume": lambda *a: long_run(*a, resume=True)}[what](*words)  # fmt: skip
     except FedkinError as error:
         print(json.dumps({"error": str(error)}))

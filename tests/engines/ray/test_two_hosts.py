@@ -161,6 +161,15 @@ def test_two_hosts_give_the_embedded_engines_numbers_and_a_wrong_token_is_refuse
     assert refused.returncode == 2
 
 
+def test_no_process_ever_holds_a_million_clients(hosts: Hosts) -> None:
+    """10 samples of 60 numbers each are 2.4 GB; a shard holds half, and what PyTorch takes."""
+    found = answer(hosts.driver("million"))
+    print(found)
+    assert found["nodes"] == 2
+    whole = 1_000_000 * 10 * 60 * 4 / 1e9
+    assert all(float(str(found[name])) < whole for name in ("driver_gb", "shard1_gb", "shard2_gb"))
+
+
 def test_a_killed_node_a_cut_cable_and_a_killed_driver_change_nothing(hosts: Hosts) -> None:
     """One run undisturbed; the same struck by all three, one after the other."""
     calm, struck = hosts.folder / "calm", hosts.folder / "struck"

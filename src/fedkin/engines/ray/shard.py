@@ -97,6 +97,12 @@ class Shard:
     def process(self) -> int:
         return os.getpid()
 
+    def node(self) -> str:
+        """The address of the node that it is on."""
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
     def memory_used(self) -> int:
         """Most bytes of RAM that this process has held."""
         import resource
