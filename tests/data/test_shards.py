@@ -23,6 +23,13 @@ def test_a_shard_of_a_crowd_has_the_bits_of_the_whole_crowd() -> None:
         same(load_some(config, 7, first, last), whole, first)
 
 
+def test_a_crowd_may_have_no_test_samples() -> None:
+    config = DataConfig(name="crowd", num_clients=20, samples=5, dim=4, test_fraction=0.0)
+    part = load_some(config, 7, 3, 8)
+    assert part.test.x.shape == (0, 4)
+    assert part.train.x.shape == (25, 4)
+
+
 def test_a_shard_of_other_data_is_a_part_of_what_is_loaded() -> None:
     config = DataConfig(name="digits", num_clients=6, validation_fraction=0.2)
     same(load_some(config, 3, 2, 5), load(config, 3), 2)

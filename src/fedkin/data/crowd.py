@@ -75,5 +75,5 @@ def _chunks(
 def _examples(x: Array, y: Array) -> Examples:
     clients, samples = y.shape
     offsets = torch.arange(clients + 1) * samples
-    flat = np.ascontiguousarray(x).reshape(clients * samples, -1)
+    flat = np.ascontiguousarray(x).reshape(clients * samples, x.shape[-1])
     return Examples(torch.from_numpy(flat), torch.from_numpy(y.reshape(-1).copy()), offsets)
