@@ -60,8 +60,6 @@ def join() -> None:
     """
     from fedkin.engines.ray.connection import RaySettings, connect
 
-    # or its workers would stand back behind everything else on the machine, the driver too
-    os.environ.setdefault("RAY_worker_niceness", "0")
     connect(RaySettings(os.environ.get("RAY_ADDRESS")), cpus=3)
 
 

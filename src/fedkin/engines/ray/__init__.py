@@ -12,3 +12,5 @@ if "ray" not in sys.modules:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Ray lets its workers stand back behind everything else on the machine; ours are the run itself
+os.environ.setdefault("RAY_worker_niceness", "0")
