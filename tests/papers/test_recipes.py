@@ -110,6 +110,8 @@ def test_items_of_several_numbers_answer_to_each_of_them():
 def test_the_line_called_perm_is_as_printed_and_its_rivals_adapt_alike():
     (figure,) = (item for item in PAPERS["perm"] if item.name == "figure 1")
     assert {panel.run["model"]["name"] for panel in figure.panels} == {"logistic", "linear-no-bias"}
+    # what always answering the commonest class gives is drawn across
+    assert "constant" in {getattr(picture, "level", "") for picture in figure.pictures}
     for panel in figure.panels:
         lines = {line.label: line.options for line in panel.lines}
         assert {line.method for line in panel.lines if line.label == "PERM"} == {"perm-printed"}

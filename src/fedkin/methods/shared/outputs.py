@@ -2,7 +2,9 @@
 
 The sub-model algorithms end with an output step where their analysis needs one: bounds that
 hold on average over rounds hold for the model of a random round, and on convex losses for the
-mean. What is used in practice, and here unless told otherwise, is the last.
+mean. What is used in practice, and here unless told otherwise, is the last. That these two are
+the output steps, with equal chances and weights, is our reading of what such bounds need, not a
+line of the paper.
 """
 
 from __future__ import annotations
