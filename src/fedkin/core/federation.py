@@ -161,9 +161,10 @@ class Federation:
         held = {k: v for k, v in (each or {}).items() if isinstance(v, Rows)}
         tensors = {k: v for k, v in (each or {}).items() if isinstance(v, Tensor)}
         rows = {k: v[:, None] if v.dim() == 1 else v for k, v in tensors.items()}
-        for name, value in {**rows, **held}.items():
-            if len(value) != len(at):
-                raise ValueError(f"each '{name}' has {len(value)} rows for {len(at)} clients")
+        counts = {k: len(v) for k, v in rows.items()} | {k: len(v) for k, v in held.items()}
+        for name, count in counts.items():
+            if count != len(at):
+                raise ValueError(f"each '{name}' has {count} rows for {len(at)} clients")
         place = (self.round, self._call)
         keys = rng.key(self.seed, *place, at.numpy())
         self._call += 1

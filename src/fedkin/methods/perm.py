@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
 from fedkin.core.replies import Replies
-from fedkin.core.tables import Rows
+from fedkin.core.tables import Rows, Table
 from fedkin.core.variants import HELD_OUT, PLAIN, Variant
 from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd
 from fedkin.methods.fedavg import fine_tune
@@ -215,7 +215,8 @@ class Perm(LearnsKin):
             for stack, lam in enumerate(self.tried):
                 places += stack * len(clients) * (s.lam == lam)
         shared = s.lam.isinf() | (s.epoch == 0)
-        return s.v.at(torch.where(shared, -1 - clients, places), self.one_for_all(s))
+        models: Table = s.v
+        return models.at(torch.where(shared, -1 - clients, places), self.one_for_all(s))
 
     def one_for_all(self, s: State) -> Tensor:
         """FedAvg's model, for every client: [1 or N, d]."""

@@ -129,7 +129,7 @@ def spread_of(found: Effects, g: Floats, v: Floats) -> Spread:
     """tau's middle and interval, and Cochran's test of whether it is 0."""
     up_to = np.cumsum(found.weight)
     low, middle, high = (
-        float(found.tau[min(np.searchsorted(up_to, level), len(up_to) - 1)])
+        float(found.tau[min(int(np.searchsorted(up_to, level)), len(up_to) - 1)])
         for level in (LEVELS[0], 0.5, LEVELS[1])
     )
     w = 1 / v

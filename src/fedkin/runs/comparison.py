@@ -208,7 +208,7 @@ def fold_tasks(
     tasks = tuple(
         make_task(
             label, path / FOLDS / f"fold-{fold}", own, data[fold], describe, fold,
-            shards and shards[fold],
+            shards[fold] if shards is not None else None,
         )
         for fold, own in configs.items()
     )  # fmt: skip
