@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 from fedkin.core.kernels.noise import Noise
 from fedkin.core.kernels.recurrent import stackable
@@ -380,6 +382,28 @@ def test_stackable_recurrent_layers_are_torchs(kind: type[nn.RNNBase], options) 
     stackable(layer)
     for found, wanted in zip([layer(x), layer(x, started), layer(x[0])], expected, strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+def test_stacked_lstm_gradients_are_autograds(options) -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 4, **options).double()
+    rows = {n: torch.randn(2, *p.shape).double() for n, p in layer.named_parameters()}
+    x = torch.randn(2, 6, 5, 3, dtype=torch.float64)
+
+    def total(module: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
+        outputs, (h, c) = functional_call(module, named, (x,))
+        return outputs.square().sum() + h.sum() + (c**3).sum()
+
+    wanted = [
+        torch.autograd.grad(total(layer, own, x[i]), list(own.values()))
+        for i in range(2)
+        for own in [{n: p[i].clone().requires_grad_() for n, p in rows.items()}]
+    ]
+    slope = partial(total, stackable(layer))
+    found = vmap(grad(slope))(rows, x)
+    for i in range(2):
+        torch.testing.assert_close([found[name][i] for name in rows], list(wanted[i]))
 
 
 def test_batch_norm_needs_two_samples() -> None:

@@ -35,28 +35,40 @@ class Batch:
 
 
 class Draws:
-    """Batches with replacement: the t-th batch of a client depends on its key and t alone."""
+    """Batches with replacement: the t-th batch of a client depends on its key and t alone.
 
-    def __init__(self, keys: rng.Bits, sizes: Ints, batch_size: int) -> None:
-        self.keys, self.sizes, self.batch_size = keys, sizes, batch_size
-        self._ahead: Ints = np.empty((len(keys), 0, batch_size), np.int64)
+    A client's examples are the `sizes` ones from `starts` on; places are among all examples.
+    """
+
+    def __init__(
+        self, keys: rng.Bits, starts: Ints, sizes: Ints, batch_size: int, device: torch.device
+    ) -> None:
+        self.keys, self.sizes, self.batch_size, self.device = keys, sizes, batch_size, device
+        self._starts = starts
+        self._ahead: tuple[Tensor, ...] = ()
         self._first, self._grow = 0, 4
 
-    def at(self, positions: Ints) -> tuple[Ints, None]:
-        """Row numbers [B, batch] of batch positions[b] of every row b."""
+    def at(self, positions: Ints) -> Tensor:
+        """Places [B, batch] of batch positions[b] of every row b."""
         t = int(positions[0])
         if (positions != t).any():
             contenders = rng.positions(0, self.batch_size)[None] + (
                 positions * self.batch_size
             ).astype(np.uint64).reshape(-1, 1)
-            return rng.below(self.sizes, rng.bits_of_rows(self.keys, contenders)), None
-        if not self._first <= t < self._first + self._ahead.shape[1]:
+            return self._places(rng.bits_of_rows(self.keys, contenders))
+        if not self._first <= t < self._first + len(self._ahead):
             limit = max(1, DRAW_AHEAD // (len(self.keys) * self.batch_size))
             count = min(self._grow, limit)
             self._first, self._grow = t, 2 * self._grow
             words = rng.bits(self.keys, rng.positions(t * self.batch_size, count, self.batch_size))
-            self._ahead = rng.below(self.sizes, words)
-        return self._ahead[:, t - self._first], None
+            # a batch after the other, each in memory of its own
+            self._ahead = self._places(words).transpose(0, 1).contiguous().unbind()
+        return self._ahead[t - self._first]
+
+    def _places(self, words: rng.Bits) -> Tensor:
+        rows = rng.below(self.sizes, words)
+        rows += self._starts.reshape(-1, *[1] * (words.ndim - 1))
+        return torch.from_numpy(rows).to(self.device)
 
 
 class Passes:
@@ -120,7 +132,8 @@ def _columns(sizes: Ints, numbers_per_example: int) -> list[tuple[int, int]]:
     return [(lo, min(lo + width, longest)) for lo in range(0, longest, width)]
 
 
-def gather(values: Tensor, rows: Ints) -> Tensor:
+def gather(values: Tensor, rows: Ints | Tensor) -> Tensor:
     """values[rows] for a table of row numbers, keeping its shape in front."""
-    flat = torch.from_numpy(rows.reshape(-1)).to(values.device)
-    return values.index_select(0, flat).view(*rows.shape, *values.shape[1:])
+    places = rows if isinstance(rows, Tensor) else torch.from_numpy(rows).to(values.device)
+    found = values.index_select(0, places.reshape(-1))
+    return found.view(*places.shape, *values.shape[1:])

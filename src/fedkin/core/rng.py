@@ -23,9 +23,13 @@ _ALL_ONES = 2**64 - 1
 
 def _scramble(z: Bits) -> Bits:
     """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit counts."""
-    z = (z ^ (z >> np.uint64(30))) * _FACTOR_1
-    z = (z ^ (z >> np.uint64(27))) * _FACTOR_2
-    return z ^ (z >> np.uint64(31))
+    mixed = z >> np.uint64(30)  # from here on in one array: memory is what this waits for
+    mixed ^= z
+    mixed *= _FACTOR_1
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _FACTOR_2
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def _scramble_one(z: int) -> int:

@@ -16,7 +16,7 @@ MOST_CLIENTS, MOST_THREADS = 10**9, 256  # of a block and of a machine
 NAMES = ("auto", "stacked", "vmap", "threads", "autograd")
 
 # bytes of models and batches worked on together: around the size of a core's cache
-BUDGETS = (1_500_000, 5_000_000, 16_000_000)
+BUDGETS = (2_000_000, 5_000_000, 16_000_000)
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def candidates(problem: Problem, clients: int, threads: int) -> list[Strategy]:
     if not native and problem.stacks:
         larger = block_sizes(problem, clients)[-2:]
         found += [Strategy("vmap", size, 1, threads) for size in larger]
+        if 1 < threads < clients:  # as many clients per core as there are, or fit
+            found.append(Strategy("vmap", min(larger[-1], -(-clients // threads)), threads))
     return found
 
 

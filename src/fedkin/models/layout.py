@@ -25,8 +25,10 @@ class Slot:
     def size(self) -> int:
         return prod(self.shape)
 
-    def view(self, rows: Tensor) -> Tensor:
+    def view(self, rows: Tensor | Parted) -> Tensor:
         """This parameter in every row of [B, d]: [B, *shape], sharing memory."""
+        if isinstance(rows, Parted):
+            return rows.parts[self.start]
         return rows.narrow(1, self.start, self.size).view(rows.shape[0], *self.shape)
 
 
@@ -51,7 +53,12 @@ class Layout:
             )
         return cls(tuple(slots))
 
-    @property
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many numbers each parameter has."""
+        return [slot.size for slot in self.slots]
+
+    @cached_property
     def size(self) -> int:
         last = self.slots[-1:]
         return last[0].start + last[0].size if last else 0
@@ -92,3 +99,18 @@ class Layout:
             for slot in self.slots:
                 named[slot.name].copy_(slot.view(vector[None])[0])
         return module
+
+
+class Parted:
+    """Rows of models [B, d] in which each parameter was looked up once."""
+
+    def __init__(self, rows: Tensor, layout: Layout) -> None:
+        self.rows, count = rows, rows.shape[0]
+        pieces = zip(layout.slots, rows.split_with_sizes(layout.sizes, 1), strict=True)
+        self.parts = {slot.start: piece.view(count, *slot.shape) for slot, piece in pieces}
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+
+Models = Tensor | Parted

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedkin.core.kernels.functional import OneByOne, Stacked
-from fedkin.core.kernels.layers import UnsupportedLayerError
+from fedkin.core.kernels.layer import UnsupportedLayerError
 from fedkin.core.kernels.spec import Kernel, ModelError, ModelSpec
 from fedkin.core.kernels.tangents import NativeTwice
 from fedkin.errors import unknown

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedkin.core import rng
 from fedkin.core.kernels import forms
 from fedkin.core.kernels.noise import noise as drawing
-from fedkin.core.kernels.recurrent import stackable
+from fedkin.core.kernels.recurrent import stackable, step_by_step
 from fedkin.core.kernels.spec import CHANNELS, ModelSpec, as_outputs, model_errors, weights
 
 Named = dict[str, Tensor]
@@ -46,8 +46,13 @@ class Functional:
     def _model(self, module: nn.Module, named: Named, x: Tensor) -> Tensor:
         return as_outputs(functional_call(module, named, (x,)))
 
-    def _loss(self, module: nn.Module, named: Named, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-        return (self.spec.loss.value(self._model(module, named, x), y) * w).sum()
+    def _loss(
+        self, module: nn.Module, noise: rng.Bits | None, named: Named, x: Tensor, y: Tensor,
+        w: Tensor,
+    ) -> Tensor:  # fmt: skip
+        with drawing(noise):  # not on the way back, where nothing is drawn and it costs time
+            outputs = self._model(module, named, x)
+        return (self.spec.loss.value(outputs, y) * w).sum()
 
     def _weights(self, v: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
         return weights(w, y.reshape(*y.shape[:2], -1)[..., 0].to(v.dtype))
@@ -66,25 +71,20 @@ class Stacked(Functional):
 
     def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         module = self._form("still" if statistics is None else "used")
-        with model_errors(x):
-            result: Tensor = vmap(lambda named, x: self._model(module, named, x))(
-                self._split(v, statistics), x
-            )
-        return result
+        return self._stacked(partial(self._model, module), self._split(v, statistics), x)
 
-    def _stacked(
-        self, of_one: Callable[..., Any], named: Sequence[Named], v: Tensor, x: Tensor, y: Tensor,
-        w: Tensor | None, noise: rng.Bits | None,
-    ) -> Any:  # fmt: skip
-        """A function of one row's parameters, examples, targets and weights, for all rows."""
-        with drawing(noise), model_errors(x):
-            return vmap(of_one, randomness="different")(*named, x, y, self._weights(v, y, w))
+    def _stacked(self, of_one: Callable[..., Any], *rows: Any) -> Any:
+        """A function of one row's parameters and examples (the last of `rows`), for all rows."""
+        # fused attention cannot be stacked: torch would compute one row after the other
+        with model_errors(rows[1]), sdpa_kernel(SDPBackend.MATH):
+            return vmap(of_one, randomness="different")(*rows)
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        loss, whole = grad_and_value(partial(self._loss, self._trained(noise))), self.spec.whole
-        gradient, value = self._stacked(loss, (whole.split(v),), v, x, y, w, noise)
+        loss = grad_and_value(partial(self._loss, self._trained(noise), noise))
+        named, whole = self.spec.whole.split(v), self.spec.whole
+        gradient, value = self._stacked(loss, named, x, y, self._weights(v, y, w))
         return value[:, None], whole.join(gradient)
 
     def grad(
@@ -98,14 +98,14 @@ class Stacked(Functional):
     ) -> Tensor:  # fmt: skip
         module, whole = self._trained(noise), self.spec.whole
 
-        def product(at: Named, along: Named, x: Tensor, y: Tensor, w: Tensor) -> Named:
-            slope = grad(lambda p: self._loss(module, p, x, y, w))
+        def product(at: Named, x: Tensor, y: Tensor, w: Tensor, along: Named) -> Named:
+            slope = grad(lambda p: self._loss(module, noise, p, x, y, w))
             result: Named = jvp(slope, (at,), (along,))[1]
             return result
 
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivatives
-            named = whole.split(v), whole.split(u)
-            return whole.join(self._stacked(product, named, v, x, y, w, noise))
+        w = self._weights(v, y, w)
+        with step_by_step():
+            return whole.join(self._stacked(product, whole.split(v), x, y, w, whole.split(u)))
 
 
 class OneByOne(Functional):
@@ -188,8 +188,9 @@ class OneByOne(Functional):
         examples = x[i]
         if examples.dim() == 4 and self._channels_last:
             examples = examples.contiguous(memory_format=torch.channels_last)
-        with torch.enable_grad(), drawing(None if noise is None else noise[i : i + 1]):
-            return self._loss(self._trained(noise), row, examples, y[i], w[i])
+        own = None if noise is None else noise[i : i + 1]
+        with torch.enable_grad():
+            return self._loss(self._trained(noise), own, row, examples, y[i], w[i])
 
     def _put(self, slopes: Sequence[Tensor | None], into: Tensor) -> None:
         """Derivatives by the parameters, into one row."""

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fedkin.core import rng
-from fedkin.core.kernels.layers import LAYERS, Into, Layer, UnsupportedLayerError
+from fedkin.core.kernels.layer import Into, Layer, UnsupportedLayerError
+from fedkin.core.kernels.layers import LAYERS
 from fedkin.core.kernels.spec import ModelSpec, weights
+from fedkin.models.layout import Models, Parted
 
 
 def _pool_first(chain: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
@@ -47,13 +49,16 @@ class Native:
         # what lies before the first layer with parameters needs no gradients
         self.first = [layer.learns for layer in self.layers].index(True)
 
+    def _parted(self, v: Tensor) -> Parted:
+        return Parted(v, self.spec.layout)
+
     def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x, _ = layer.forward(v, x)
         return x
 
     def _backward(
-        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, into: Into, factor: Any = 1.0
+        self, v: Models, x: Tensor, y: Tensor, w: Tensor | None, into: Into, factor: Any = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Puts `factor` times the gradient at v where `into` says."""
         kept = []
@@ -80,7 +85,7 @@ class Native:
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> Tensor:
         g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-        self._backward(v, x, y, w, Into(g))
+        self._backward(self._parted(v), x, y, w, Into(self._parted(g)))
         return g
 
     def descend_(
@@ -91,14 +96,17 @@ class Native:
         """into <- into - pull*(into - towards) - times*minus - lr*gradient at v, for numbers or
         columns lr, pull and times; into may be v: no pass over gradients, which are never written
         down."""
-        place = Into(into, True, towards, pull, minus, times)
-        self._backward(v, x, y, w, place, factor=-lr)
+        models = self._parted(v)
+        own = models if into is v else self._parted(into)
+        place = Into(own, True, towards, pull, minus, times)
+        self._backward(models, x, y, w, place, factor=-lr)
         return into
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
         g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-        outputs, targets = self._backward(v, x, y, w, Into(g))
+        place = Into(self._parted(g))
+        outputs, targets = self._backward(self._parted(v), x, y, w, place)
         losses = self.spec.loss.value(outputs, targets).view(y.shape[:2])
         return (losses * weights(w, losses)).sum(1, keepdim=True), g

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -47,7 +48,7 @@ class Noise(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if not _draws(func):
             return func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}
@@ -76,6 +77,11 @@ class Noise(TorchDispatchMode):
 
     def _words(self, count: int) -> rng.Bits:
         return rng.bits(rng.key(self.keys, "draw", self.draws), rng.positions(0, count))
+
+
+@cache  # asked for every operation of a model
+def _draws(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def noise(keys: rng.Bits | None) -> AbstractContextManager[Any]:
@@ -111,7 +117,8 @@ def _bernoulli(mode: Noise, a: Mapping[str, Any], into: bool) -> Tensor:
 def _native_dropout(mode: Noise, a: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     tensor, keep = a["input"], 1 - a["p"] if a["train"] is not False else 1.0
     kept = mode.chance(tensor.shape, keep).to(tensor.device)
-    return tensor * kept * (1 / keep if keep else 0.0), kept
+    factor = kept.to(tensor.dtype).mul_(1 / keep if keep else 0.0)
+    return tensor * factor, kept
 
 
 def _uniform_(mode: Noise, a: Mapping[str, Any]) -> Tensor:

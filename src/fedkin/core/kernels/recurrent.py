@@ -7,11 +7,16 @@ little more than one's.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from fedkin.core.kernels.lstm import lstm
 
 
 def stackable(module: nn.Module) -> nn.Module:
@@ -20,6 +25,23 @@ def stackable(module: nn.Module) -> nn.Module:
         if type(part) in STEPPED and not getattr(part, "proj_size", 0):
             part.__class__ = STEPPED[type(part)]
     return module
+
+
+class _Alone(threading.local):
+    stepping = False
+
+
+_alone = _Alone()
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Within it LSTMs are computed so that second derivatives can be taken as well."""
+    _alone.stepping = True
+    try:
+        yield
+    finally:
+        _alone.stepping = False
 
 
 class Stepped:
@@ -68,8 +90,12 @@ class Stepped:
         weight_ih, weight_hh = (getattr(layer, f"weight_{which}_{end}") for which in ("ih", "hh"))
         biases = [getattr(layer, f"bias_{which}_{end}") if layer.bias else None
                   for which in ("ih", "hh")]  # fmt: skip
-        from_inputs = F.linear(x, weight_ih, biases[0]).unbind(0)
-        outputs = []
+        if self.states == 2 and not _alone.stepping:
+            bias = weight_ih.new_zeros(len(weight_ih)) if biases[0] is None else sum(biases)
+            weight, way = torch.cat([weight_ih, weight_hh], 1), [0] if reverse else []
+            run, last = lstm(x.flip(way), weight, bias, *state)
+            return run.flip(way), last
+        outputs, from_inputs = [], F.linear(x, weight_ih, biases[0]).unbind(0)
         for step in reversed(from_inputs) if reverse else from_inputs:
             state = self.cell(layer, step, F.linear(state[0], weight_hh, biases[1]), state)
             outputs.append(state[0])

@@ -16,17 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedkin.core import rng
-from fedkin.core.kernels.layers import (
-    Activation,
-    Convolution,
-    Flatten,
-    Into,
-    Layer,
-    LayerNorm,
-    Linear,
-    MaxPool,
-    aten,
-)
+from fedkin.core.kernels.convolutions import Convolution, MaxPool
+from fedkin.core.kernels.layer import Into, Layer, aten
+from fedkin.core.kernels.layers import Activation, Flatten, LayerNorm, Linear
 from fedkin.core.kernels.native import Native
 
 
