@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkin.core.federation import Federation, Request
+from fedkin.core.federation import Federation, Request, parts
 from fedkin.core.problem import Problem
 from fedkin.data.clients import ClientData
 from fedkin.engines.lockstep import Lockstep, LockstepEngine, can_merge
@@ -190,8 +190,7 @@ class Live:
 
     def _evaluate(self, at: int) -> None:
         fed, course, trial = self.fed, self.course, self.trial
-        asked = self.method.personal(fed, self.state)
-        assert isinstance(asked, Request)
+        (asked,) = parts(self.method.personal(fed, self.state))  # all models have one form
         self._judge(course, fed.request(use, each={"model": fed.look(asked)["model"]}), at)
         if isinstance(self.method, LocalizedFedAvg):
             if course.one_model is None:
