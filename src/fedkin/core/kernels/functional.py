@@ -71,7 +71,8 @@ class Stacked(Functional):
 
     def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         module = self._form("still" if statistics is None else "used")
-        return self._stacked(partial(self._model, module), self._split(v, statistics), x)
+        found: Tensor = self._stacked(partial(self._model, module), self._split(v, statistics), x)
+        return found
 
     def _stacked(self, of_one: Callable[..., Any], *rows: Any) -> Any:
         """A function of one row's parameters and examples (the last of `rows`), for all rows."""
