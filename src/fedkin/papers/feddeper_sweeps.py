@@ -120,7 +120,7 @@ def _aggregations() -> Panel:
 
     def lines(total: int) -> tuple[Line, ...]:
         return tuple(
-            Line(f"FedDeper, K={total // tau}", "feddeper",
+            Line(f"FedDeper, tau={tau}", "feddeper",
                  {"lr": 0.01, "local_steps": tau, "lam": 0.5}, run={"rounds": total // tau})
             for tau in (50, 20, 10, 5)
         )  # fmt: skip
@@ -150,7 +150,7 @@ FIGURE_3 = Item(
         rising("More local steps give more accuracy after the same rounds.",
                [line.label for line in TAU.lines], "accuracy", ["vary-tau"], BEYOND)
         .because(Why.PRINT),
-        rising("Fewer aggregations hurt (the paper's scale).",
+        rising("Fewer aggregations hurt (K tau fixed).",
                [line.label for line in AGGREGATIONS.lines], "accuracy", ["vary-k"]),
     ),
     (
