@@ -97,7 +97,9 @@ class Terms:
         if who is None:
             raise PolicyError(f"a request about '{shown(facts['contender'], 40)}'")
         self._check_place(facts)
-        if self.privacy is not None and facts["remember"] and facts["contender"] == "method":
+        # what a site writes to its own file at the end does not leave it
+        leaves = facts["remember"] and facts["kind"] != "finish"
+        if self.privacy is not None and leaves and facts["contender"] == "method":
             self.privacy.check(facts, self.shares)
         step, hyper = facts["step"], facts["hyper"]
         # evaluations name the step they add up, and the step that makes the model
