@@ -130,10 +130,11 @@ class Members:
         if isinstance(self._chooser, Draws):
             return self._batch(self._chooser.at(position), position, None, None, noise)
         rows, real = self._chooser.at(position)
-        if len(self) == 1:  # a client alone needs no padding
-            rows, real = self._enough(rows[:, real[0] > 0]), None
+        alone = len(self) == 1
+        if alone:  # a client alone needs no padding
+            rows = self._enough(rows[:, real[0] > 0])
         rows = rows + self._starts[:, None]
-        if real is None or real.all():
+        if alone or real.all():
             return self._batch(rows, position, None, None, noise)
         sizes: Ints = real.sum(1)
         w = torch.from_numpy(real / sizes[:, None]).to(self.problem.device, self.problem.dtype)

@@ -19,7 +19,7 @@ def lstm(
     x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Outputs [T, n, H] and the last state, from x [T, n, i], W [4H, i + H] and b [4H]."""
-    hs, cs, _, _ = Forward.apply(x, weight, bias, h, c)
+    hs, cs, _, _ = Forward.apply(x, weight, bias, h, c)  # type: ignore[no-untyped-call]
     return hs, (hs[-1], cs[-1])
 
 
@@ -49,7 +49,7 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
-        return Backward.apply(*ctx.saved_tensors, *slopes[:2])
+        return Backward.apply(*ctx.saved_tensors, *slopes[:2])  # type: ignore[no-untyped-call]
 
 
 class Backward(torch.autograd.Function):

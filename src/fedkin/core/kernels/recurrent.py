@@ -91,7 +91,8 @@ class Stepped:
         biases = [getattr(layer, f"bias_{which}_{end}") if layer.bias else None
                   for which in ("ih", "hh")]  # fmt: skip
         if self.states == 2 and not _alone.stepping:
-            bias = weight_ih.new_zeros(len(weight_ih)) if biases[0] is None else sum(biases)
+            given = [bias for bias in biases if bias is not None]
+            bias = sum(given, start=weight_ih.new_zeros(len(weight_ih)))
             weight, way = torch.cat([weight_ih, weight_hh], 1), [0] if reverse else []
             run, last = lstm(x.flip(way), weight, bias, *state)
             return run.flip(way), last
