@@ -15,7 +15,7 @@ from fedkin.core import rng
 from fedkin.core.guard import Guard
 from fedkin.core.steps import step_name
 from fedkin.errors import FedkinError
-from fedkin.methods.perm import gradient_at
+from fedkin.methods.perm_printed import gradient_at
 from fedkin.methods.registry import all_methods
 from fedkin.runs.sites import checking
 from fedkin.runs.sites.policy import PolicyError, SitePolicy

@@ -18,7 +18,7 @@ from fedkin.core import rng
 from fedkin.core.steps import step_name
 from fedkin.errors import FedkinError
 from fedkin.methods import PFedMe
-from fedkin.methods.perm import gradient_at
+from fedkin.methods.perm_printed import gradient_at
 from fedkin.runs.sites.site import SiteWorker
 from fedkin.tensors import read_facts, read_tensors
 

@@ -31,8 +31,8 @@ from fedkin.runs.sites.policy import PolicyError, SitePolicy
 from fedkin.runs.sites.private import AnnouncedPrivacy
 from fedkin.runs.together import addable
 
-# parts of a method that are not used in a run over sites
-UNUSED = ("welcome",)
+# an argument of those parts of a method that are for newcomers, not used in a run over sites
+NEWCOMERS = "new"
 # arguments of evaluations that are names, and those they may be
 LISTED = {"part": {"train", "test", "validation"}, "metrics": set(BUILT_IN)}
 MOST_STARTS, MOST_CALLS = 10**6, 10**6
@@ -191,8 +191,6 @@ class Terms:
 def _functions(cls: type[Method]) -> Iterator[tuple[str, FunctionType]]:
     """Functions of a method's class by name; those they extend by super() too."""
     for name in dir(cls):
-        if name in UNUSED:
-            continue
         for base in cls.__mro__:
             if name not in vars(base) or not issubclass(base, Method):
                 continue
@@ -200,6 +198,8 @@ def _functions(cls: type[Method]) -> Iterator[tuple[str, FunctionType]]:
             found = found.fget if isinstance(found, property) else found
             found = getattr(found, "__func__", found)
             if not isinstance(found, FunctionType):
+                break
+            if NEWCOMERS in inspect.signature(found).parameters:
                 break
             yield name, found
             if "super" not in found.__code__.co_names:
