@@ -93,7 +93,7 @@ EARLY_DAYS = (
 )
 WEAKER_TIES = (
     "The paper contradicts itself on what decides this: lam is printed as .01 s, and its printed "
-    "times fit .01/s alone. In the latter reading lam falls as s grows: at s = 1 clients are "
+    "times speak for .01/s. In the latter reading lam falls as s grows: at s = 1 clients are "
     "hardly tied to each other, most of F is each client's own loss, and w, on which LSGD is "
     "slow, matters least. From .1 to .3 it does get worse. The paper's curves show F itself; "
     "ours are shares of the way from zero to the optimum, which differs between the panels."
