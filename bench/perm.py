@@ -25,7 +25,7 @@ def perm(only: str | None = None) -> Iterator[Row]:
     # memory first: what a process has ever used is all that can be asked
     rows: dict[str, Callable[[], Iterable[Row]]] = {
         "exact": lambda: map(weights, (500, 1_000, 2_000)),
-        "many": lambda: [weights_of_many()],
+        "many": lambda: (weights_of_many(classes=classes) for classes in (2, 10)),
         "recall": lambda: [recall(samples=samples) for samples in (200, 20)],
         "plans": plans,
         "rounds": against,

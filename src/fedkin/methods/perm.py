@@ -53,8 +53,8 @@ class Perm(LearnsKin):
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
     heard in the trial it chooses as most do.
 
-    Of over 2,000 clients each learns from the `nearest` (32) that an index finds, compared by
-    sketches of gradients, and visits take the first round that is free.
+    Of over 2,000 clients each learns from its `nearest` (32) only, compared by sketches of
+    gradients that are long, and visits take the first round that is free.
     """
 
     # a gradient and a visiting model's change, where no trial is made

@@ -18,8 +18,8 @@ from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.perm_printed import gradient_at
 from fedkin.methods.shared import mixing, neighbours
 
-# clients up to which all pairs are compared. Beyond, neighbours are found through an index, and
-# unless told otherwise everybody learns from so many at most, by gradients of so many numbers
+# clients up to which weights are of all pairs. Beyond, they are of the nearest ones only: unless
+# told otherwise so many at most, by gradients of so many numbers
 MANY = 2_000
 NEAREST, SKETCH = 32, 1024
 # nobody is kin to more than so many times `nearest` others, beyond MANY clients

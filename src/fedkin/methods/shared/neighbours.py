@@ -1,26 +1,19 @@
-"""Everybody's nearest neighbours without looking at all pairs.
+"""Everybody's nearest neighbours, by the distances of all pairs but some rows of them at a time.
 
-Rows are put into about sqrt(N) lists, by the nearest of as many centres. The neighbours of all
-rows of a list are then looked for in the lists whose centres are nearest to its own, all at once
-by one matrix product. How many lists that must be is found out beforehand: of some rows the true
-neighbours are computed, and so many lists are taken that they contain the share SURE of these.
-Where rows have no structure that is nearly all lists, and nothing is lost but time.
+A matrix product gives the distances; to find the smallest of each row is what could take long. So
+columns are put into groups, and the smallest of every group is taken, which is one fast pass. The
+`count` nearest are in the `count` groups that have the smallest ones, and only these are sorted.
+That measures better here than an index: gradients of few samples are noisy, in as many dimensions
+as a model has weights, and nearly all of an index's lists would have to be searched.
 """
 
 from __future__ import annotations
 
 import os
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedkin.core import rng
-
-# the share of true neighbours that is to be found, and of how many rows they are computed
-SURE, PROBED = 0.98, 256
-# steps of k-means, and rows per centre that take part in them
-STEPS, PER_CENTRE = 5, 30
 # numbers that are held at a time beside the results
 CHUNK = 1 << 24
 
@@ -28,7 +21,7 @@ CHUNK = 1 << 24
 def nearest(g: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Of every row of g [N, d] the `count` nearest rows [N, count], itself first, and their z.
 
-    z_ij = |g_i - g_j|^2 is exact; that there is none nearer is so for nearly all (SURE).
+    z_ij = |g_i - g_j|^2, and there is none nearer (to single precision).
     """
     kin, count = torch.arange(len(g))[:, None], min(count, len(g))
     g = g.float() - g.float().mean(0)  # changes no distance, and keeps digits
@@ -36,7 +29,7 @@ def nearest(g: Tensor, count: int) -> tuple[Tensor, Tensor]:
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # clients may have worked on one each
     try:
         if count > 1:
-            kin = torch.cat([kin, _others(g, _lists(g), count - 1)], 1)
+            kin = torch.cat([kin, _others(g, count - 1)], 1)
         return kin, squared(g, kin)
     finally:
         torch.set_num_threads(threads)
@@ -51,9 +44,31 @@ def squared(g: Tensor, kin: Tensor) -> Tensor:
     return z
 
 
-def exact(g: Tensor, rows: Tensor, count: int) -> Tensor:
-    """The nearest others of some rows, by all distances."""
-    return _best(g[rows], rows, g, torch.arange(len(g)), count)
+def _others(g: Tensor, count: int) -> Tensor:
+    """The nearest others of every row [N, count]."""
+    n = len(g)
+    height = max(1, round((n / count) ** 0.5))  # of a group: about as much is sorted twice
+    groups = -(-n // height)
+    # |b|^2/2 - a*b orders the b as |a - b|^2 does, and is (a, 1)*(-b, |b|^2/2): one product
+    columns = g.new_zeros(groups * height, g.shape[1] + 1)
+    columns[:n, :-1], columns[:n, -1] = -g, g.square().sum(1) / 2
+    columns[n:, -1] = torch.finfo(g.dtype).max  # nobody, to fill the groups
+    rows, one = torch.arange(n).split(max(1, CHUNK // len(columns))), g.new_ones(n, 1)
+    found, far = torch.empty(n, count, dtype=torch.int64), g.new_empty(len(rows[0]), len(columns))
+    for part in rows:
+        now = torch.mm(torch.cat([g[part], one[part]], 1), columns.T, out=far[: len(part)])
+        now[torch.arange(len(part)), part] = torch.inf  # oneself
+        found[part] = _smallest(now.view(len(part), height, groups), count)
+    return found
+
+
+def _smallest(far: Tensor, count: int) -> Tensor:
+    """Where the smallest numbers of each far[i] [height, groups] are, if that is read flat."""
+    rows, height, groups = far.shape
+    best = far.amin(1).topk(count, largest=False, sorted=False).indices
+    there = far.gather(2, best[:, None].expand(rows, height, count)).flatten(1)
+    place = there.topk(count, largest=False).indices
+    return place // count * groups + best.gather(1, place % count)
 
 
 def uncrowded(kin: Tensor, z: Tensor, most: int) -> Tensor:
@@ -70,64 +85,3 @@ def uncrowded(kin: Tensor, z: Tensor, most: int) -> Tensor:
     rank[places] = torch.arange(len(places)) - begins[named]
     mine = kin == torch.arange(len(kin))[:, None]
     return z.masked_fill((rank.view_as(kin) > most) & ~mine, torch.inf)
-
-
-# the lists --------------------------------------------------------------------------------
-
-
-def _lists(g: Tensor) -> tuple[Tensor, Tensor]:
-    """Which list every row is in, and the lists' centres: k-means on some rows."""
-    count = max(1, round(len(g) ** 0.5))
-    random = np.random.Generator(np.random.Philox(key=int(rng.key("neighbours", len(g))[0])))
-    some = g[torch.from_numpy(random.permutation(len(g))[: PER_CENTRE * count])]
-    centres = some[:count].clone()
-    for _ in range(STEPS):
-        at = _closest(some, centres)
-        sums = torch.zeros_like(centres).index_add_(0, at, some)
-        sizes = torch.bincount(at, minlength=count)
-        centres = torch.where(sizes[:, None] > 0, sums / sizes[:, None].clamp(min=1), centres)
-    return _closest(g, centres), centres
-
-
-def _closest(g: Tensor, centres: Tensor) -> Tensor:
-    squares = centres.square().sum(1) / 2
-    rows = g.split(max(1, CHUNK // len(centres)))
-    return torch.cat([(squares - part @ centres.T).argmin(1) for part in rows])
-
-
-def _others(g: Tensor, lists: tuple[Tensor, Tensor], count: int) -> Tensor:
-    """The nearest others of every row, from the lists around its own."""
-    at, centres = lists
-    squares = centres.square().sum(1) / 2
-    around = (squares - centres @ centres.T).argsort(1)  # the lists as seen from each list
-    random = np.random.Generator(np.random.Philox(key=int(rng.key("probed", len(g))[0])))
-    probed = torch.from_numpy(random.permutation(len(g))[:PROBED])
-    # how far down the order of its lists each true neighbour is
-    rank = around.argsort(1)
-    depth = rank[at[probed][:, None], at[exact(g, probed, count)]].flatten().sort().values
-    lists_taken = int(depth[min(len(depth) - 1, int(SURE * len(depth)))]) + 1
-    order = at.argsort(stable=True)
-    ends = torch.bincount(at, minlength=len(centres)).cumsum(0).tolist()
-    members = [order[lo:hi] for lo, hi in zip([0, *ends[:-1]], ends, strict=True)]
-    found = torch.empty(len(g), count, dtype=torch.int64)
-    for own, seen in zip(members, around.tolist(), strict=True):
-        taken, size = lists_taken, 0
-        while size <= count:  # small lists: as many as there must be rows
-            candidates = torch.cat([members[k] for k in seen[:taken]])
-            taken, size = taken + 1, len(candidates)
-        if len(own):
-            found[own] = _best(g[own], own, g[candidates], candidates, count)
-    return found
-
-
-def _best(rows: Tensor, own: Tensor, others: Tensor, names: Tensor, count: int) -> Tensor:
-    """The nearest of the `others` to every row, by their names; never a row itself."""
-    squares = others.square().sum(1) / 2
-    found, height = [], max(1, CHUNK // len(others))
-    for part, mine in zip(rows.split(height), own.split(height), strict=True):
-        far = torch.addmm(squares, part, others.T, alpha=-1)
-        near = names[far.topk(count + 1, largest=False).indices]
-        # a row itself goes to the end, and with it one too many where it is not among them
-        last = (near == mine[:, None]).int().argsort(dim=1, stable=True)
-        found.append(near.gather(1, last)[:, :count])
-    return torch.cat(found)
