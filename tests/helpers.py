@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
+from fedkin.core.tables import Table
 from fedkin.data.clients import ClientData, Examples
 from fedkin.methods import Method, State
 from fedkin.methods.registry import get_method
@@ -17,8 +18,8 @@ from fedkin.runs import checks
 from fedkin.runs.checks import blobs, federation, personal_models, run
 from fedkin.runs.training import Trainer
 
-__all__ = ["blobs", "federation", "further", "least_squares", "line", "personal_models",
-           "quadratic", "run"]  # fmt: skip
+__all__ = ["assert_states_close", "blobs", "federation", "further", "least_squares", "line",
+           "personal_models", "quadratic", "run"]  # fmt: skip
 
 
 def line(dimension: int = 1, start: float = 0.0) -> nn.Module:
@@ -77,3 +78,16 @@ def goes_on_to_the_bit(trainer: Callable[[str], Trainer], stop: int, *tables: st
     left, wanted = halted.folder.path, whole.folder.path
     for path in (*(wanted / "models").iterdir(), *(wanted / name for name in tables)):
         assert path.read_bytes() == (left / path.relative_to(wanted)).read_bytes()
+
+
+def assert_states_close(found: State, expected: State, tolerance: float, rtol: float = 0.0) -> None:
+    """That what a method's server keeps is the same in two runs, models in tables too."""
+    for name, value in vars(expected).items():
+        own = getattr(found, name)
+        if isinstance(value, Table):
+            everything = torch.arange(value.count)
+            own, value = own.read(everything), value.read(everything)
+        if isinstance(value, Tensor):
+            torch.testing.assert_close(own, value, rtol=rtol, atol=tolerance)
+        else:
+            assert own == value, name

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.checks import usual
+from tests.helpers import assert_states_close
 from tests.runs.sites.no_network import through_sites
 from tests.runs.sites.world import NAMES, embedded, write_config, write_data
 
@@ -32,12 +31,8 @@ def test_every_method_gives_the_embedded_engines_numbers(
     model = usual(get_method(method))
     config = write_config(tmp_path, method, rounds=2, model=model, baseline=True, **options)
     served, here = through_sites(config, files, tmp_path), embedded(config, files)
-    for name, value in vars(here.contenders["method"].state).items():
-        found = getattr(served.contenders["method"].state, name)
-        if isinstance(value, Tensor):
-            torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
-        else:
-            assert found == value
+    ours, theirs = (each.contenders["method"].state for each in (served, here))
+    assert_states_close(ours, theirs, 1e-5, 1e-5)
     for column, value in here.metrics[-1].items():
         found = served.metrics[-1][column]
         assert found == (value if value is None else pytest.approx(value, abs=1e-5)), column

@@ -14,6 +14,7 @@ from fedkin.runs.models import models_of
 from fedkin.runs.sites.plan import Plan
 from fedkin.runs.training import Trainer
 from fedkin.tensors import read_facts, read_tensors
+from tests.helpers import assert_states_close
 from tests.runs.sites.conftest import World
 from tests.runs.sites.world import NAMES, digits, embedded, run_over, write_config
 
@@ -43,9 +44,8 @@ def test_sites_give_the_embedded_engines_numbers(world: World, tmp_path: Path, m
     served, said = run_over(world.link, config, tmp_path / "run")
     here = embedded(config, world.files)
     assert not [sentence for sentence in said if "left out" in sentence]
-    for name, value in vars(here.contenders["method"].state).items():
-        found = getattr(served.contenders["method"].state, name)
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    ours, theirs = (each.contenders["method"].state for each in (served, here))
+    assert_states_close(ours, theirs, 1e-5, 1e-5)
     for column, value in here.metrics[-1].items():
         found = served.metrics[-1][column]
         assert found == (value if value is None else pytest.approx(value, abs=1e-5)), column

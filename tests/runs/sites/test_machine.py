@@ -22,6 +22,7 @@ from fedkin.runs.sites.plan import Plan, read_serve_config
 from fedkin.runs.sites.policy import SitePolicy
 from fedkin.runs.training import Trainer
 from fedkin.tensors import read_tensors
+from tests.helpers import assert_states_close
 from tests.runs.sites.world import (
     NAMES,
     Process,
@@ -74,9 +75,8 @@ def test_sites_of_a_machine_give_the_embedded_engines_numbers(tmp_path: Path, me
     files = {name: here.sites[name].data for name in plan.names}
     assert list(files) == [f"m.{name}" for name in NAMES]
     same = embedded(config_path, files)
-    for name, value in vars(same.contenders["method"].state).items():
-        found = getattr(trainer.contenders["method"].state, name)
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    ours, theirs = (each.contenders["method"].state for each in (trainer, same))
+    assert_states_close(ours, theirs, 1e-5, 1e-5)
     homes = [path.name for path in (tmp_path / "home").iterdir()]
     assert sorted(homes) == sorted(files)
 

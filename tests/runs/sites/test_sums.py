@@ -31,6 +31,7 @@ from fedkin.runs.sites.site import SiteWorker
 from fedkin.runs.sites.sums import AT_LEAST, needs_rows, secure_site, secure_sums
 from fedkin.runs.training import Trainer
 from fedkin.tensors import read_tensors
+from tests.helpers import assert_states_close
 from tests.runs.sites.mortal_site import live_until
 from tests.runs.sites.no_network import NoNetwork
 from tests.runs.sites.world import (
@@ -47,8 +48,8 @@ ROWS = "sends single sites'"
 GROUPS = "asks groups of sites"
 # the methods that are not served by sums, and why
 REFUSED = {
-    "cfl": ROWS, "fedfomo": ROWS, "ifca": ROWS, "perm": ROWS, "perm-printed": ROWS,
-    "perm-two-stage": ROWS,
+    "cfl": ROWS, "fedfomo": ROWS, "ifca": ROWS, "perm": ROWS, "perm-models": ROWS,
+    "perm-printed": ROWS, "perm-two-stage": ROWS,
     "pfedhn": ROWS, "pfedkm": ROWS, "submodel": GROUPS, "submodel-local": GROUPS,
     "submodel-ditto": GROUPS, "submodel-perm": GROUPS, "submodel-perm-two-stage": GROUPS,
     "submodel-masks": "gives each site its own share", "acd": ROWS, "scd": ROWS, "svrcd": ROWS,
@@ -131,10 +132,8 @@ def secured(
 
 
 def same(one: Trainer, other: Trainer, tolerance: float) -> None:
-    for name, value in vars(other.contenders["method"].state).items():
-        found = getattr(one.contenders["method"].state, name)
-        if isinstance(value, Tensor):
-            torch.testing.assert_close(found, value, rtol=0, atol=tolerance)
+    ours, theirs = (each.contenders["method"].state for each in (one, other))
+    assert_states_close(ours, theirs, tolerance)
 
 
 @pytest.mark.parametrize(

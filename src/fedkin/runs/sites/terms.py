@@ -35,6 +35,8 @@ from fedkin.runs.together import addable
 NEWCOMERS = "new"
 # arguments of evaluations that are names, and those they may be
 LISTED = {"part": {"train", "test", "validation"}, "metrics": set(BUILT_IN)}
+# arguments that are the shape of what is sent, or none
+SHAPES = {"sketch"}
 MOST_STARTS, MOST_CALLS = 10**6, 10**6
 # evaluation: what it adds to the arguments of the step that makes a model
 OF_EVALUATION = {"make", "how", "part", "metrics", "resamples", "place", "norm_statistics"}
@@ -171,6 +173,8 @@ class Terms:
         good = value is None or isinstance(value, bool)
         if isinstance(value, str):
             good = len(value) <= 1000
+        elif name in SHAPES and isinstance(value, list | tuple):
+            good = len(value) <= 1 and all(type(n) is int and 0 < n <= 1e6 for n in value)
         elif isinstance(value, int | float) and not good:
             counts = name.endswith(("steps", "epochs", "batches"))
             most = self.policy.most_steps if counts else max(1e12, self.parameters)
