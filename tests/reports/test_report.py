@@ -12,7 +12,13 @@ import pytest
 
 from fedkin.errors import FedkinError
 from fedkin.reports import write_report
-from fedkin.reports.maps import capacity_cost_plot, capacity_plot, label_histogram, shrunk
+from fedkin.reports.maps import (
+    capacity_cost_plot,
+    capacity_plot,
+    label_histogram,
+    mixing_map,
+    shrunk,
+)
 from fedkin.reports.tables import result_rows
 from fedkin.reports.tensorboard import write_events
 from fedkin.reports.words import listed, points, shown
@@ -189,6 +195,23 @@ def test_many_clients_and_classes_are_drawn_small(tmp_path: Path) -> None:
     assert shrunk(np.ones((1000, 1000))).shape == (400, 400)
     twice = np.repeat(np.arange(400.0), 2)[:, None]
     np.testing.assert_allclose(shrunk(twice)[:, 0], np.arange(400))
+
+
+def test_weights_of_very_many_clients_are_counted_in_place_of_a_map(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "perm", 0, [[0.5] * 4], [0.5] * 4)
+    pairs = {"client": [0, 0, 0, 1, 1, 2], "helper": [0, 1, 2, 1, 0, 2]}
+    weights = {"weight": [0.4, 0.3, 0.3, 0.8, 0.2, 1.0]}
+    pd.DataFrame({**pairs, **weights}).to_csv(run / "helpers.csv", index=False)
+    chosen = {"client": range(4), "lam_rel": [1, 1, 1, np.inf], "home_steps": 0, "sure": 0.75}
+    pd.DataFrame(chosen).to_csv(run / "sharing.csv", index=False)
+    drawing = mixing_map(0, Group("perm", (Records(run),)))
+    assert drawing is not None
+    # client 2 learns from nobody, 1 from one other, 0 from two; 3 uses the one model for all
+    assert drawing.numbers["clients"].tolist() == [1, 1, 1]
+    assert "has all 6 weights" in drawing.words
+    kept = shown((0.4 + 0.8 + 1.0) / 3, ACCURACY)
+    assert f"The 3 that have weights of their own keep {kept}" in drawing.words
+    assert "the one model for all: 1" in drawing.words
 
 
 def test_capacities_are_averaged_by_rate(comparison: Path) -> None:

@@ -113,3 +113,26 @@ def test_the_command_says_how_widely_a_client_shares_and_how_sure_that_is(tmp_pa
         "one model for all: better than alone, 80%" in fedkin("who", tmp_path, "--client", "7").out
     )
     assert "lam_rel 0.5: 1" in sharing_summary(read_sharing(tmp_path))
+
+
+def test_of_very_many_clients_the_command_reads_pairs(tmp_path, fedkin):
+    alpha = ALPHA.clone()
+    alpha[1] = 0  # south uses the one model for all: no weights of its own
+    write_mixing(tmp_path, alpha.to_sparse(), NAMES)
+    (tmp_path / "sharing.csv").write_text(
+        "client,lam_rel,home_steps,sure\nnorth,1.0,0.0,0.9\nsouth,inf,0.0,0.6\n7,1.0,0.0,0.8\n"
+    )
+    lines = (tmp_path / "helpers.csv").read_text().split()
+    assert lines == [
+        "client,helper,weight",
+        "north,north,0.6", "north,7,0.4", "7,north,0.25", "7,south,0.25", "7,7,0.5",
+    ]  # fmt: skip
+    said = fedkin("who", tmp_path, "--client", "7").out
+    shares = [word for word in said.split() if word in (*NAMES, "50.0%", "25.0%")]
+    assert shares == ["7", "7", "50.0%", "north", "25.0%", "south", "25.0%"]
+    assert "the one model for all" in fedkin("who", tmp_path, "--client", "south").out
+
+    (tmp_path / "helpers.csv").write_text("client,helper,weight\nnorth,east,1\n")
+    said = fedkin("who", tmp_path, "--client", "north")
+    assert said.code == 2
+    assert "it names clients that sharing.csv does not" in said.err

@@ -91,12 +91,13 @@ def helpers_plot(number: int, group: Group, alpha: Tensor) -> Drawing:
     others = pairs[0] != pairs[1]
     helped = np.bincount(pairs[0][others], minlength=n)
     own = np.bincount(pairs[0][~others], weights[~others], minlength=n)
-    counts = np.bincount(helped)
+    # the others use the one model for all
+    learning = np.bincount(pairs[0], minlength=n) > 0
+    counts = np.bincount(helped[learning])
     figure, axes = canvas(3.0)
     axes.bar(np.arange(len(counts)), counts, color=KINDS[0])
     axes.set(xlabel="others that a client learns from", ylabel="clients")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    learning = np.bincount(pairs[0], minlength=n) > 0
     mean = float(own[learning].mean()) if learning.any() else 0.0
     words = (
         f"{n} clients are too many for a map of who helps whom: {PAIRS} in the run folder has all "
