@@ -156,6 +156,19 @@ def test_runs_follow_each_other_and_start_from_the_last_model():
     assert "this run failed: nobody came" in said
 
 
+def test_a_run_that_takes_too_long_is_followed_at_once_by_a_clock_that_goes_on():
+    ticks = iter(range(1000))
+    waits = list[float]()
+
+    def run(model: torch.Tensor | None) -> None:
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repeat(run, 1e-9, str, waits.append, lambda: float(next(ticks)))
+    assert waits == [0, 0, 0]
+
+
 def test_a_run_begins_with_the_model_in_its_folder(tmp_path: Path):
     files = write_data(tmp_path)
     trainer = embedded(write_config(tmp_path, "fedavg", 2), files)

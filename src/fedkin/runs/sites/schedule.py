@@ -49,7 +49,7 @@ def repeat(
         begun = max(begun + every, clock())
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun))
         say(f"the next run begins at {moment} (Ctrl-C: stop)")
-        wait(begun - clock())
+        wait(max(0.0, begun - clock()))
 
 
 def model_of(trainer: Trainer) -> Tensor | None:
