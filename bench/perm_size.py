@@ -22,6 +22,8 @@ from fedkin.methods import Perm
 from fedkin.methods.shared import neighbours, shuffling
 
 FEATURES = 60
+# what a run may take beside the memory it was given: torch, data, rows being worked on
+BESIDE_GB = 1.0
 
 
 def kin(clients: int, groups: int, samples: int, classes: int = 10) -> Federation:
@@ -100,8 +102,11 @@ def plans(clients: int = 20_000) -> list[Row]:
     return rows
 
 
-def spilled(clients: int = 20_000, width: int = WIDTH, memory: str = "2GB") -> Row:
-    """A whole run whose models take more than the memory it may use; three such files at most."""
+def spilled(clients: int = 20_000, width: int = WIDTH, memory_gb: int = 2) -> Row:
+    """A run whose models take more than the memory it may use; three such files at most.
+
+    Two rounds: FedAvg, then everybody's weights and a first visit of every model, a step each.
+    """
     parameters = width * (INPUTS + 2) + 1
     data = ("--data", "linear", "--num-clients", clients, "--samples", 10, "--dim", INPUTS)
     work = ("--model", f"mlp:{width}", "--local-steps", 1, "--batch-size", 5, "--lr", 0.001)
@@ -111,10 +116,23 @@ def spilled(clients: int = 20_000, width: int = WIDTH, memory: str = "2GB") -> R
     place.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as folder:
         run = Path(folder).resolve() / "run"
-        words = ("run", "perm", "--out", run, *data, *work, *plan, *own, "--memory", memory, "-q")
+        words = (
+            "run",
+            "perm",
+            "--out",
+            run,
+            *data,
+            *work,
+            *plan,
+            *own,
+            "--memory",
+            f"{memory_gb}GB",
+            "-q",
+        )
         found = measured(*words)
     size = clients * parameters * 4 / 1e9
-    return {"what": f"{clients} models of {parameters}", "models_gb": size, **found}
+    what, limit = f"{clients} models of {parameters}", memory_gb + BESIDE_GB
+    return {"what": what, "models_gb": size, "limit_gb": limit, **found}
 
 
 def _lengths(ends: list[float]) -> list[float]:
