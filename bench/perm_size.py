@@ -23,7 +23,7 @@ from fedkin.methods.shared import neighbours, shuffling
 
 FEATURES = 60
 # what a run may take beside the memory it was given: torch, data, rows being worked on
-BESIDE_GB = 1.0
+BESIDE_GB = 1.5
 
 
 def kin(clients: int, groups: int, samples: int, classes: int = 10) -> Federation:
@@ -111,25 +111,12 @@ def spilled(clients: int = 20_000, width: int = WIDTH, memory_gb: int = 2) -> Ro
     data = ("--data", "linear", "--num-clients", clients, "--samples", 10, "--dim", INPUTS)
     work = ("--model", f"mlp:{width}", "--local-steps", 1, "--batch-size", 5, "--lr", 0.001)
     plan = ("--rounds", 2, "--eval-every", 2, "--checkpoint-every", 2, "--no-baseline")
-    own = ("--warm-up", 1, "--lam-rel", 1, "--tune-steps", 0)
+    own = ("--warm-up", 1, "--lam-rel", 1, "--tune-steps", 0, "--memory", f"{memory_gb}GB")
     place = Path("runs")  # not where temporary files are, which may be memory
     place.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as folder:
         run = Path(folder).resolve() / "run"
-        words = (
-            "run",
-            "perm",
-            "--out",
-            run,
-            *data,
-            *work,
-            *plan,
-            *own,
-            "--memory",
-            f"{memory_gb}GB",
-            "-q",
-        )
-        found = measured(*words)
+        found = measured("run", "perm", "--out", run, *data, *work, *plan, *own, "-q")
     size = clients * parameters * 4 / 1e9
     what, limit = f"{clients} models of {parameters}", memory_gb + BESIDE_GB
     return {"what": what, "models_gb": size, "limit_gb": limit, **found}
