@@ -222,6 +222,7 @@ def finish(
     assert trainer.folder is not None
     folder, total = trainer.folder.path, trainer.settings.rounds
     go_on = f"continue with: {resume} {shlex.quote(str(folder))}"
+    stopped: list[int] = []
     try:
         with (
             stop_politely(trainer) as stopped,
@@ -246,7 +247,7 @@ def finish(
         ) from None
     except KeyboardInterrupt:
         say(f"stopped immediately; {go_on}")
-        raise SystemExit(128 + signal.SIGINT) from None
+        raise SystemExit(128 + (stopped[-1] if stopped else signal.SIGINT)) from None
     if not trainer.done:
         say(f"stopped after round {trainer.round}; {go_on}")
         raise SystemExit(128 + stopped[0])

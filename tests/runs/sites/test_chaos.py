@@ -132,7 +132,7 @@ def test_a_run_whose_superlink_was_killed_says_how_to_go_on(tmp_path: Path):
         (link,) = server.children()
         os.kill(link, signal.SIGKILL)
         assert server.ends(150) == 2
-        assert f"fedkin serve --resume {run}" in server.text()
+        assert f"fedkin serve --port {port} --resume {run}" in server.text()
         again = Process(fedkin, ["serve", "--resume", run, "--port", port], tmp_path / "again.log")
         processes.append(again)
         assert again.ends(150) == 0, again.text()
