@@ -3,6 +3,7 @@ textbook runs, and where their papers say what they come to."""
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -296,3 +297,10 @@ def test_cfl_keeps_clients_with_one_task_together_and_is_fedavg() -> None:
         state, plain = run(CFL(lr=0.1), ours, 30), run(FedAvg(lr=0.1), theirs, 30)
         assert len(state.x) == 1
         torch.testing.assert_close(state.x[0], plain.x, rtol=1e-4, atol=1e-5)
+
+
+def test_cfl_cuts_off_those_that_point_elsewhere_and_keeps_the_first_with_its_own() -> None:
+    angles = torch.tensor([0.0, 0.1, 2.0, 0.2, 2.2])
+    found, largest = cut(torch.stack([angles.cos(), angles.sin()], 1))
+    assert found.tolist() == [False, False, True, False, True]
+    assert largest == pytest.approx(math.cos(1.8), abs=1e-6)  # the nearest pair across the cut
