@@ -11,7 +11,7 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
@@ -26,7 +26,7 @@ wheel: $(VENV)/.installed-test
 
 # faults planted in methods/, core/ and the run folder: do the tests notice?
 mutants: $(VENV)/.installed-test
-	$(BIN)/python -m tests.mutants 40
+	$(BIN)/python -m tests.mutants 60
 
 # damaged and made-up run folders: does every command answer with a sentence?
 damaged: $(VENV)/.installed-test
@@ -66,4 +66,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest runs docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest runs docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis .reach.*

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from bench.auto import auto
 from bench.counts import counts
+from bench.files import files
 from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.long import long
 from bench.maml import maml
 from bench.models import models
+from bench.norms import norms
 from bench.perm import perm
 from bench.plausible import plausible
 from bench.privacy import privacy
@@ -25,6 +27,7 @@ from bench.rates import rates, windows
 from bench.ray import ray
 from bench.regimes import regimes
 from bench.secure import secure
+from bench.start import start
 from bench.state import state
 from bench.timing import Row, interleaved, seconds
 from bench.workloads import HIDDEN, WORKLOADS, Workload, chosen
@@ -89,13 +92,16 @@ def main() -> None:
         "personal": personal,
         "maml": maml,
         "models": models,
+        "norms": norms,
         "lockstep": lockstep,
+        "start": start,
         "state": state,
         "perm": perm,
         "privacy": privacy,
         "rates": rates,
         "windows": windows,
         "regimes": regimes,
+        "files": files,
         "flower": flower,
         "plausible": plausible,
         "ray": ray,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -48,7 +49,7 @@ def regimes(
 ) -> Iterator[Row]:
     """PERM by default against local, fedavg and fedavg-local: accuracy in % over seeds, with 95 %
     intervals. What is computed is kept in a file (--cells), so that it can be stopped and go on."""
-    known, code = _read(cells), _fingerprint()
+    known, code = _read(cells), {method: _fingerprint(method) for method in METHODS}
     if only is not None and only not in REGIMES:
         raise unknown("data", only, REGIMES)
     for name in REGIMES if only is None else (only,):
@@ -56,7 +57,7 @@ def regimes(
         work: dict[str, float] = {}
         for seed in range(seeds):
             for method in METHODS:
-                key = f"{name} {method} {seed} {code}"
+                key = f"{name} {method} {seed} {code[method]}"
                 if key not in known:
                     known[key] = _cell(name, method, seed)
                     _append(cells, key, known[key])
@@ -90,13 +91,27 @@ def _half(values: np.ndarray[Any, Any]) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
-def _fingerprint() -> str:
+def _fingerprint(method: str) -> str:
     """Of the code that computes: what other code has computed counts no more."""
     root, digest = Path(fedkin.__file__).parent, hashlib.sha256()
-    for room in ("core", "data", "methods", "models"):
-        for path in sorted((root / room).rglob("*.py")):
-            digest.update(path.read_bytes())
+    files = {path for room in ("core", "data", "models") for path in (root / room).rglob("*.py")}
+    for path in sorted(files | _imported(get_method(method).__module__)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _imported(module: str) -> set[Path]:
+    """The files of a module and of all that it imports from among the methods."""
+    root, found, due = Path(fedkin.__file__).parent.parent, set[Path](), [module]
+    while due:
+        path = root / (due.pop().replace(".", "/") + ".py")
+        if path in found or not path.is_file() or "methods" not in path.parts:
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                due += [node.module, *(f"{node.module}.{part.name}" for part in node.names)]
+    return found
 
 
 def _read(path: Path) -> dict[str, dict[str, float]]:

@@ -24,6 +24,17 @@ def forks() -> Iterator[Forks]:
     server.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_methods() -> Iterator[None]:
+    """Methods that a test module registers are unknown to the next one in the same process."""
+    from fedkin.methods import registry
+
+    before = dict(registry._METHODS)
+    yield
+    registry._METHODS.clear()
+    registry._METHODS.update(before)
+
+
 @pytest.fixture
 def fedkin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

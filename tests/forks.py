@@ -22,7 +22,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended; the code is negative for a signal. `peak` is its resident memory."""
+    """How a command ended; the code is negative for a signal. `peak` is its resident memory.
+
+    Seconds are of the processor: how long it took besides is a matter of what else is running.
+    """
 
     code: int
     out: str
@@ -54,9 +57,9 @@ class Forks:
     ) -> Ended:
         """Run `fedkin WORDS`.
 
-        It gets a signal `after` seconds, or as soon as a file exists; or it kills itself at a
-        moment that `die` names: `fsync:3` (instead of the third flush to disk) or `half:2` (in
-        the middle of writing the second checkpoint's tensors).
+        It gets a signal `after` seconds of work, or as soon as a file exists; or it kills itself
+        at a moment that `die` names: `fsync:3` (instead of the third flush to disk) or `half:2`
+        (in the middle of writing the second checkpoint's tensors).
         """
         request = {
             "words": [str(word) for word in words],
@@ -87,14 +90,12 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            start = time.perf_counter()
             child = os.fork()
             if child == 0:
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 live(request)
-            answer: dict[str, Any] = watch(child, request, start)
-            answer["seconds"] = time.perf_counter() - start
+            answer: dict[str, Any] = watch(child, request)
             for name, file in (("out", out), ("err", err)):
                 file.seek(0)
                 answer[name] = file.read()
@@ -155,17 +156,26 @@ def plan_death(moment: str, count: str) -> None:
         checkpoint.write_tensors = half  # type: ignore[assignment]
 
 
-def watch(child: int, request: dict[str, Any], start: float) -> dict[str, int]:
-    """Wait for the child's end, signalling it when it is time; its exit code and peak memory."""
+def worked(process: int) -> float:
+    """Processor seconds of a process so far."""
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(child: int, request: dict[str, Any]) -> dict[str, float]:
+    """Wait for the child's end, signalling it when it is time; how it ended."""
     due: Callable[[], bool] | None = None
     if request["after"] is not None:
-        due = lambda: time.perf_counter() - start >= request["after"]  # noqa: E731
+        due = lambda: worked(child) >= request["after"]  # noqa: E731
     elif request["when_exists"]:
         due = Path(request["when_exists"]).exists
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG if due else 0)
         if ended:
-            return {"code": os.waitstatus_to_exitcode(status), "peak": 1024 * usage.ru_maxrss}
+            return {
+                "code": os.waitstatus_to_exitcode(status), "peak": 1024 * usage.ru_maxrss,
+                "seconds": usage.ru_utime + usage.ru_stime,
+            }  # fmt: skip
         if due and due():
             os.kill(child, request["signal"])
             due = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -64,17 +64,22 @@ def make_named(name: str, **options: object) -> Method:
     return checks.make(get_method(name), **options)
 
 
-def goes_on_to_the_bit(trainer: Callable[[str], Trainer], stop: int, *tables: str) -> None:
-    """A run that is stopped after a round, and resumed, leaves what one in one piece leaves."""
+def goes_on_to_the_bit(
+    trainer: Callable[[str], Trainer], stops: Collection[int], *tables: str
+) -> None:
+    """A run that is stopped after each of these rounds, and resumed, leaves what one in one piece
+    leaves."""
     whole, halted = trainer("whole"), trainer("halted")
     assert whole.folder is not None
     assert halted.folder is not None
     whole.run()
-    for _ in range(stop):
+    for number in range(1, max(stops) + 1):
         halted.step()
-    again = Trainer(halted.problem, halted.method, halted.settings, halted.folder)
-    assert again.resume() == []
-    again.run()
+        if number in stops:
+            halted = Trainer(halted.problem, halted.method, halted.settings, halted.folder)
+            assert halted.resume() == []
+    halted.run()
+    assert halted.folder is not None
     left, wanted = halted.folder.path, whole.folder.path
     for path in (*(wanted / "models").iterdir(), *(wanted / name for name in tables)):
         assert path.read_bytes() == (left / path.relative_to(wanted)).read_bytes()

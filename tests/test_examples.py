@@ -11,8 +11,8 @@ from fedkin.core import steps
 from fedkin.methods import registry
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-# these start processes that import torch again: `-m slow`, and `make docs` runs them too
-SLOW = {"comparison", "ray_cluster", "three_sites"}
+# these train for long or start processes that import torch again: `-m slow`, and `make docs`
+SLOW = {"advise", "comparison", "different_architectures", "ray_cluster", "three_sites"}
 RUN = [pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ())
        for path in EXAMPLES]  # fmt: skip
 

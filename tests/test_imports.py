@@ -25,6 +25,7 @@ def imported(code: str, names: tuple[str, ...] = HEAVY) -> list[str]:
         "import fedkin; fedkin.__version__, fedkin.FedkinError",
         "sys.argv = ['fedkin', '--help']; from fedkin.command.cli import main; main()",
         "sys.argv = ['fedkin', 'run', '--help']; from fedkin.command.cli import main; main()",
+        "sys.argv = ['fedkin', 'join', '--help']; from fedkin.command.cli import main; main()",
         "sys.argv = ['fedkin', '--version']; from fedkin.command.cli import main; main()",
     ],
 )
@@ -35,6 +36,21 @@ def test_help_needs_nothing_heavy(code: str) -> None:
 def test_training_needs_nothing_that_draws_or_tests() -> None:
     code = "import fedkin; fedkin.train, fedkin.load, fedkin.methods.FedAvg"
     assert imported(code, ("matplotlib", "sklearn", "scipy.stats", "scipy.optimize")) == []
+
+
+def test_lists_of_methods_need_no_tables_or_statistics() -> None:
+    code = "sys.argv = ['fedkin', 'methods']; from fedkin.command.cli import main; main()"
+    assert imported(code, ("pandas", "scipy", "sklearn", "matplotlib", "PIL")) == []
+
+
+def test_a_command_ends_with_its_code_and_all_that_was_to_be_told() -> None:
+    code = (
+        "import atexit\nfrom fedkin.command.process import run_and_end\n"
+        "atexit.register(print, 'told at the end')\n"
+        "def command():\n    print('said')\n    raise SystemExit(3)\nrun_and_end(command)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "said\ntold at the end\n")
 
 
 def test_every_public_name_is_there() -> None:

@@ -74,6 +74,19 @@ class Tied(nn.Module):
         return self.out(self.embed(x).mean(1))
 
 
+class Together(nn.Module):
+    """Words through an embedding, dropout, an LSTM and a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Dropout(0.2))
+        self.lstm, self.norm = nn.LSTM(WIDTH, WIDTH, batch_first=True), nn.BatchNorm1d(WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.lstm(self.words(x))[0][:, -1]))
+
+
 def flat(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(LENGTH * WIDTH, WIDTH), *layers, nn.Linear(WIDTH, CLASSES)
@@ -124,12 +137,13 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
         nn.Flatten(),
         nn.Linear(LENGTH * WIDTH, CLASSES),
     ),
+    "together": Together,
     "buffer": WithBuffer,
     "tied": Tied,
     "frozen": frozen_backbone,
     "weight-norm": lambda: nn.Sequential(nn.Flatten(), weight_norm(nn.Linear(32, CLASSES))),
 }
-TOKENS = ("embedding", "tied")
+TOKENS = ("embedding", "tied", "together")
 
 
 def zoo_data(name: str, clients: int = 4) -> ClientData:

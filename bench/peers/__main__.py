@@ -22,7 +22,14 @@ from bench.peers.task import STARTED, TASKS, Task
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 # what is installed for each; Fedkin itself runs in the present environment
-PEERS = {"flower": ["flwr[simulation]==1.41.0", "torch"]}
+PEERS = {
+    "flower": ["flwr[simulation]==1.41.0", "torch"],
+    "pfl": ["pfl[pytorch]==0.6.0", "torch"],
+    "fedjax": ["fedjax==0.0.17"],
+    "blazefl": ["blazefl==2.0.3", "torch", "tqdm", "numpy"],
+}
+# BlazeFL asks for Python 3.12, of which there is no CPU build of torch here; 3.11 reads it as well
+ANY_PYTHON = {"blazefl": ["--ignore-requires-python"]}
 LONGEST = 1800  # seconds that one run may take
 
 
@@ -39,7 +46,8 @@ def environment(name: str, home: Path) -> Path | str:
               if line.startswith(("torch==", "torch @"))]  # fmt: skip
     limits = home / name / "constraints.txt"
     limits.write_text("\n".join(pinned) + "\n")
-    made = subprocess.run([*pip, "-c", limits, *PEERS[name]], capture_output=True, text=True)
+    pip += ["-c", limits, *ANY_PYTHON.get(name, ()), *PEERS[name]]
+    made = subprocess.run(pip, capture_output=True, text=True)
     if made.returncode:
         return str((made.stderr.strip().splitlines() or ["pip failed"])[-1])
     (home / name / "ready").touch()

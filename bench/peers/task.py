@@ -1,6 +1,7 @@
 """What every framework is given: data in a file, a model, and the local steps of a client.
 
-This file is also imported in the others' environments: it needs torch and numpy alone.
+This file is also imported in the others' environments: it needs numpy alone, and torch where a
+framework uses it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import time
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import nn
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 STARTED = "PEER_STARTED"  # in the environment: when the process was started, by the clock
 
@@ -36,7 +40,16 @@ class Task:
     batch: int = 20
     lr: float = 0.01
 
+    @property
+    def epochs(self) -> int:
+        """Passes over a client's samples that are as many steps; 0 if no whole number is."""
+        passes, rest = divmod(self.steps * self.batch, self.samples)
+        return 0 if rest else passes
+
     def module(self) -> nn.Module:
+        import torch
+        from torch import nn
+
         torch.manual_seed(0)
         if not self.layers:
             return nn.Sequential(
@@ -76,12 +89,22 @@ def read_task(folder: Path) -> Task:
 
 def examples(folder: Path, client: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A client's samples; only they are read."""
-    x, y = (np.load(folder / f"{name}.npy", mmap_mode="r")[client] for name in "xy")
-    return torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
+    import torch
+
+    x, y = (np.array(np.load(folder / f"{name}.npy", mmap_mode="r")[client]) for name in "xy")
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def all_examples(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """All clients' samples, [clients, samples, ...]."""
+    return np.load(folder / "x.npy"), np.load(folder / "y.npy")
 
 
 def local_steps(task: Task, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Plain SGD on minibatches drawn with replacement: what the others' clients do."""
+    """Plain SGD on minibatches drawn with replacement."""
+    import torch
+    import torch.nn.functional as F
+
     optimiser = torch.optim.SGD(module.parameters(), lr=task.lr)
     for _ in range(task.steps):
         rows = torch.randint(0, len(y), (task.batch,))
@@ -92,10 +115,9 @@ def local_steps(task: Task, module: nn.Module, x: torch.Tensor, y: torch.Tensor)
 
 def tell(version: str, ends: list[float]) -> None:
     """The result for who started this process: when each round ended, and memory."""
-    peak = sum(
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
+    # not the peak of getrusage, which begins with that of the process that has started this one
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak = int(status["VmHWM"].split()[0]) + resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     took = [later - earlier for earlier, later in pairwise(ends)]
     first = time.time() - (time.perf_counter() - ends[0]) - float(os.environ[STARTED])
     facts = {"version": version, "first": first, "rounds": took, "peak_mb": peak / 1e3}

@@ -1,5 +1,5 @@
 """`python -m fedkin` is the `fedkin` command."""
 
-from fedkin.command.cli import main
+from fedkin.command.cli import start
 
-main()
+start()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import stat
-import unicodedata
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -36,6 +34,8 @@ LONGEST = 100  # letters of a wrong name that are repeated
 
 def unknown(kind: str, name: object, options: Iterable[str]) -> FedkinError:
     """`unknown method 'pfedm' (did you mean 'pfedme'?)`, or the list when no name is close."""
+    from difflib import get_close_matches  # here, as every command imports this file
+
     names, name = sorted(options), str(name)[:LONGEST]
     written = {option.lower(): option for option in names}
     near = get_close_matches(name.lower(), written, n=1, cutoff=0.6)
@@ -51,11 +51,12 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join("\ufffd" if _hides(letter) else letter for letter in text)
+    from unicodedata import category
+
+    return "".join("\ufffd" if _hides(letter, category(letter)) else letter for letter in text)
 
 
-def _hides(letter: str) -> bool:
-    kind = unicodedata.category(letter)
+def _hides(letter: str, kind: str) -> bool:
     if kind == "Cf":
         return letter not in JOINERS
     return kind in ("Cc", "Cs", "Zl", "Zp") and letter not in "\n\t"

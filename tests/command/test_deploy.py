@@ -22,7 +22,7 @@ INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD", "
 
 def understood(words: list[str]) -> None:
     """A command line whose command and options there are."""
-    command = COMMANDS.commands[words[0]]
+    command = COMMANDS.get_command(None, words[0])
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     given = {word for word in words[1:] if word.startswith("--")}
     assert given

@@ -136,3 +136,16 @@ def test_balanced_weights_are_scikit_learns_and_of_training_rows():
 def test_wrong_class_weights_are_refused(weights, said):
     with pytest.raises(FedkinError, match=said):
         Problem(nn.Linear(5, 3), blobs(), class_weights=weights)
+
+
+@pytest.mark.parametrize("name", ["cross-entropy", "squared-error", "hinge"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_derivatives_of_rows_are_those_of_their_examples(name, turned):
+    torch.manual_seed(0)
+    loss, outputs = LOSSES[name], torch.randn(2, 5, 3).double()
+    outputs = outputs.transpose(1, 2).contiguous().transpose(1, 2) if turned else outputs
+    targets = torch.randint(0, 3, (2, 5)) if loss.classes else torch.randn(2, 5, 3).double()
+    at = outputs.clone().requires_grad_()
+    total = sum(loss.value(at[i], targets[i]).sum() for i in range(2))
+    (expected,) = torch.autograd.grad(total, at)
+    torch.testing.assert_close(loss.derivatives(outputs, targets), expected)

@@ -197,7 +197,7 @@ CELLS = st.one_of(
 
 
 @settings(
-    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_whatever_happens_to_a_table_only_our_own_error_comes_out(

@@ -8,6 +8,7 @@ import torch
 from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, Strategy
+from fedkin.engines.embedded import even
 from fedkin.engines.strategy import candidates, named, without_gradients
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, Local
@@ -70,3 +71,15 @@ def test_models_with_convolutions_are_judged_on_all_cores_with_the_same_scores()
         for threads in (1, 2)
     ]
     assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize(
+    ("clients", "most", "workers"), [(50, 18, 2), (7, 5, 2), (3, 1, 4), (0, 2, 2)]
+)
+def test_workers_get_as_many_blocks_each_of_about_one_size(clients, most, workers) -> None:
+    blocks = even(torch.arange(clients), most, workers)
+    sizes = [len(block) for block in blocks]
+    assert torch.equal(torch.cat(blocks), torch.arange(clients))
+    assert max(sizes) <= most
+    assert max(sizes) - min(sizes) <= 1
+    assert len(blocks) % workers == 0 or len(blocks) == max(1, clients)

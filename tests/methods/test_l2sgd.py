@@ -53,7 +53,7 @@ def test_coins_tossed_by_hand(monkeypatch):
     torch.testing.assert_close(method.global_model(state), column(sum(xs) / 2)[0])
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 7])
+@pytest.mark.parametrize("rounds", [0, 7])
 def test_the_step_is_unbiased_whatever_the_control_variates(rounds):
     """The mean over the coin and the sample drawn is -lr times the gradient of N*F."""
     lr, lam, p = 0.02, 0.5, 0.3

@@ -5,6 +5,7 @@ import torch
 
 from fedkin.core.faults import Faults
 from fedkin.core.problem import Problem
+from fedkin.core.variants import HELD_OUT
 from fedkin.methods import Local, Perm
 from fedkin.methods.shared import choosing
 from fedkin.models import build
@@ -59,6 +60,16 @@ def test_with_weight_on_oneself_only_it_is_local_training():
     alone = personal_models(local, fed, run(local, fed, 6))
     method, fed = Perm(lr=0.05, local_steps=3, warm_up=0, lam_rel=0.0), federation(problem)
     torch.testing.assert_close(run(method, fed, 6).v.read(torch.arange(4)), alone)
+
+
+def test_before_the_choice_those_alone_train_as_without_the_others_from_the_first_round():
+    problem = least_squares(samples=20)
+    local, fed = Local(lr=0.05, local_steps=3), federation(problem.variant(HELD_OUT))
+    alone = personal_models(local, fed, run(local, fed, 6))
+    method, fed = Perm(lr=0.05, local_steps=3, warm_up=5, trial=9), federation(problem)
+    state = run(method, fed, 5)
+    assert not torch.allclose(state.v.read(torch.arange(4)), alone)
+    torch.testing.assert_close(further(method, fed, state, 1).v.read(torch.arange(4)), alone)
 
 
 def test_a_round_costs_no_more_than_fedavgs_whoever_is_visited():
@@ -142,8 +153,7 @@ def test_wire_and_blocks_give_the_same_models_and_costs(work):
         assert torch.equal(accounts, outcomes[0][1])
 
 
-@pytest.mark.parametrize("stop", [1, 3, 5, 6, 7])
-def test_a_run_stopped_anywhere_goes_on_to_the_bit(stop, tmp_path):
+def test_a_run_stopped_everywhere_goes_on_to_the_bit(tmp_path):
     def trainer(name):
         settings = Settings(
             rounds=8, checkpoint_every=1, eval_every=8, fraction=0.8, strategy="native:3:1x1",
@@ -152,7 +162,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_bit(stop, tmp_path):
         folder = RunFolder.create(tmp_path / name, 'method = "perm"\n')
         return Trainer(classification(torch.float32), Perm(**SHORT), settings, folder)
 
-    goes_on_to_the_bit(trainer, stop, "mixing.csv", "sharing.csv")
+    goes_on_to_the_bit(trainer, range(1, 8), "mixing.csv", "sharing.csv")
 
 
 def test_runs_in_lockstep_equal_the_same_runs_alone():

@@ -15,6 +15,7 @@ from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import Local, Perm, PermModels
+from fedkin.methods.shared import choosing
 from fedkin.models import build
 from tests.helpers import blobs, federation, run
 
@@ -42,9 +43,8 @@ def small_problem(models=None, data=None, **options):
     return Problem(common, data or blobs(), dtype=torch.float64, models=models, **options)
 
 
-@pytest.mark.parametrize("lam_rel", [None, 2.0])
-def test_with_one_architecture_it_is_exactly_perm(lam_rel):
-    common = {"lr": 0.1, "local_steps": 3, "warm_up": 6, "trial": 10, "lam_rel": lam_rel}
+def test_with_one_architecture_it_is_exactly_perm():
+    common = {"lr": 0.1, "local_steps": 3, "warm_up": 6, "lam_rel": 2.0}
     faults = Faults(drop=0.2)
     a, b = (federation(small_problem(), fraction=0.7, faults=faults) for _ in range(2))
     ours, perm = PermModels(**common), Perm(**common)
@@ -156,8 +156,8 @@ def test_no_client_is_ever_given_a_model_larger_than_its_own(faults):
     problem = small_problem(own_modules())
     fed = federation(problem, fraction=0.7, faults=faults)
     fed.engine = Watched(fed.engine)
-    method = PermModels(warm_up=2, trial=6, lr=0.1, local_steps=2)
-    state = run(method, fed, 20)
+    method = PermModels(warm_up=2, trial=24, lr=0.1, local_steps=2)
+    state = run(method, fed, 30)
     size = {"": 39, "Deep": 183, "Sequential": 219}
     own = [183, 183, 219, 219, 39, 39]
     assert state.sizes.tolist() == own
@@ -177,8 +177,9 @@ def test_bytes_are_those_of_the_models_that_travel():
     problem = small_problem(own_modules())
     fed = federation(problem)
     run(PermModels(warm_up=1, lr=0.1), fed, 1)
-    # w down and its change up, and the client's own kind of model if it is another one
-    expected = [8 * (39 + own) for own in (183, 183, 219, 219, 0, 0)]
+    # w down and its change up, the client's own kind of model if it is another one, and its own
+    # as it trains alone
+    expected = [8 * (39 + own) for own in (2 * 183, 2 * 183, 2 * 219, 2 * 219, 39, 39)]
     assert fed.accounts.column("bytes_down").tolist() == expected
     assert fed.accounts.column("bytes_up").tolist() == expected
 
@@ -199,6 +200,31 @@ def test_alone_every_client_trains_its_own_module_as_if_nobody_else_were_there()
             torch.testing.assert_close(row, descend(module, first, data.train[i], 6, 0.1))
             seen += 1
     assert seen == 6
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 9])
+def test_a_client_that_goes_alone_ends_where_local_training_ends(rounds, monkeypatch):
+    """In the warm-up, in the trial, and after it: by a plain loop over all its data."""
+
+    def all_alone(losses, alone):
+        clients = len(losses.count)
+        return torch.zeros(clients, dtype=torch.int64), torch.ones(clients).double()
+
+    monkeypatch.setattr(choosing, "choose", all_alone)
+    data, models = blobs(), own_modules()
+    whole = {"batch_size": int(data.train.sizes.max()), "reshuffle": True}
+    fed = federation(small_problem(models, data, **whole))
+    method = PermModels(lr=0.1, local_steps=3, warm_up=2, trial=4)
+    state = run(method, fed, rounds)
+    fed.after_round(rounds)
+    assert bool(state.trying) == (rounds < 6)
+    asked = parts(method.personal(fed, state))
+    pairs = (zip(r.at.tolist(), fed.look(r)["model"], strict=True) for r in asked)
+    rows = dict(pair for some in pairs for pair in some)
+    for i in range(6):
+        module = models.get(str(i), build("mlp:4", (5,), 3).double())
+        first = parameters_to_vector(module.parameters()).detach()
+        torch.testing.assert_close(rows[i], descend(module, first, data.train[i], 3 * rounds, 0.1))
 
 
 def test_kin_of_other_architectures_are_found():

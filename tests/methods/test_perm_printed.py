@@ -80,15 +80,16 @@ def test_two_stages_are_fedavg_then_visits_with_the_weights_at_its_model():
 def test_step_limit_shortens_all_steps_of_a_model_alike():
     def first_round(**options):
         method = PermPrinted(
-            lr=0.01, local_steps=1, warm_up=0, schedule="cyclic", lam=2.0, **options
+            lr=0.01, local_steps=1, warm_up=0, schedule="cyclic", lam=50.0, **options
         )
         state = run(method, federation(least_squares(seed=2)), 1)
         return state.v - federation(least_squares(seed=2)).initial_model(), state.alpha
 
     free, alpha = first_round(step_limit=1e9)
-    limited, _ = first_round(step_limit=1.5)
-    shorter = 1.5 / (4 * alpha.amax(1, keepdim=True))
-    assert (shorter < 1).any()
+    limited, _ = first_round(step_limit=1.85)
+    shorter = 1.85 / (4 * alpha.amax(1, keepdim=True))
+    assert free.abs().sum(1).all()
+    assert sorted((shorter[:, 0] < 1).tolist()) == [False, False, True, True]
     torch.testing.assert_close(limited, free * shorter.clamp(max=1))
 
 
@@ -310,3 +311,14 @@ def test_a_newcomers_steps_are_limited_by_its_largest_weight():
             fed, new, v, torch.tensor([0]), alpha, 0
         )
         assert moved.item() == pytest.approx(0.1 * length * 2.0, abs=1e-12)
+
+
+def test_a_newcomers_steps_shrink_from_its_second_epoch_on():
+    # all weight on oneself: epoch e = 0, 1, ... is one step of lr/(1 + decay*e)
+    fed, new = (federation(quadratic([1.0] * n, [2.0] * n)) for n in (2, 1))
+    alpha, home = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), torch.tensor([2])
+    v = torch.zeros(1, 1, dtype=torch.float64)
+    for epoch, size in ((0, 0.1), (1, 0.1 / 1.5), (2, 0.1 / 2)):
+        method = PermPrinted(lr=0.1, local_steps=1, decay=0.5)
+        moved = method.tour(fed, new, v, home, alpha, epoch)
+        assert moved.item() == pytest.approx(size * 2.0, abs=1e-12)

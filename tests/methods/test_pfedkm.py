@@ -176,6 +176,12 @@ def test_kmeans_may_start_anew_in_every_round():
     torch.testing.assert_close(state.groups, means)
     further(method, fed, state, 3)
     assert torch.equal(state.cluster, cluster)  # the numbers stay, too
+    # from two centres in one group and one between the others k-means would not find out
+    a, b, c = state.groups
+    state.groups = torch.stack([a, a + 1e-3, (b + c) / 2])
+    everybody = torch.arange(fed.size)
+    method.regroup(fed, state, everybody, state.last.clone(), fed.size)
+    assert adjusted_rand_score(truth, state.cluster) == 1.0
 
 
 def test_a_cluster_map_is_drawn(tmp_path):

@@ -18,6 +18,7 @@ from fedkin.methods import (
 from fedkin.methods.base import State
 from fedkin.methods.shared.masks import KINDS
 from fedkin.methods.shared.outputs import note_output, output_of
+from fedkin.methods.submodel import scattered
 from fedkin.models import build
 from fedkin.runs.evaluation import score
 from tests.helpers import blobs, federation, run
@@ -304,3 +305,13 @@ def test_an_entry_is_the_mean_of_its_holders_by_their_samples(kind):
     assert both.any()
     torch.testing.assert_close(found[both], (one / 4 + 3 * other / 4)[both])
     torch.testing.assert_close(found[~both], one[~both])
+
+
+def test_where_clients_hold_different_entries_each_counts_by_its_weight():
+    x = torch.zeros(4, dtype=torch.float64)
+    index, rows = torch.tensor([[0, 1], [1, 2]]), torch.tensor([[4.0, 8.0], [16.0, 2.0]]).double()
+    w = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    found = scattered(x, index, rows, w, torch.ones(1, 1, dtype=torch.float64))
+    assert found.weight.tolist() == [1, 4, 3, 0]
+    assert found.mean.tolist() == [4, (8 + 3 * 16) / 4, 2, 0]
+    assert found.total == 4

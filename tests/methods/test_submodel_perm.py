@@ -11,7 +11,7 @@ from fedkin.core.faults import Faults
 from fedkin.core.federation import parts
 from fedkin.core.problem import Problem
 from fedkin.core.variants import Variant
-from fedkin.methods import PermPrinted, PermTwoStage, SubmodelPerm, SubmodelPermTwoStage
+from fedkin.methods import PermPrinted, PermTwoStage, SubmodelPermPrinted, SubmodelPermTwoStage
 from fedkin.methods.shared.masks import KINDS
 from fedkin.models import build
 from fedkin.runs.evaluation import score
@@ -38,7 +38,7 @@ def test_with_whole_models_it_is_exactly_two_stage_perm():
 def test_with_whole_models_the_single_loop_is_perms():
     common = {"lr": 0.05, "warm_up": 2, "local_steps": 3, "gamma": 0.3}
     a, b = (federation(small_problem(dtype=torch.float64)) for _ in range(2))
-    cut = run(SubmodelPerm(rates=(1.0,), capacity_rel=0.0, compare="own", **common), a, 9)
+    cut = run(SubmodelPermPrinted(rates=(1.0,), capacity_rel=0.0, compare="own", **common), a, 9)
     whole = run(PermPrinted(schedule="packed", step_limit=4.0, **common), b, 9)
     torch.testing.assert_close(cut.x, whole.x)
     torch.testing.assert_close(cut.alpha, whole.alpha)
@@ -48,7 +48,7 @@ def test_with_whole_models_the_single_loop_is_perms():
 def test_in_the_single_loop_w_moves_along_the_mean_over_those_who_hold_an_entry():
     problem = small_problem(dtype=torch.float64)
     fed = federation(problem)
-    method = SubmodelPerm(rates=RATES, kind="static", warm_up=0, gamma=0.3, scaler=False)
+    method = SubmodelPermPrinted(rates=RATES, kind="static", warm_up=0, gamma=0.3, scaler=False)
     start = problem.initial[0]
     state = run(method, fed, 1)
     total, held = torch.zeros_like(start), torch.zeros_like(start)
@@ -105,7 +105,7 @@ class Watched:
         return self.engine.run(request)
 
 
-@pytest.mark.parametrize("cls", [SubmodelPerm, SubmodelPermTwoStage])
+@pytest.mark.parametrize("cls", [SubmodelPermPrinted, SubmodelPermTwoStage])
 @pytest.mark.parametrize("faults", [Faults(), Faults(drop=0.7)])
 def test_no_device_is_ever_asked_to_train_a_model_larger_than_it_can_carry(cls, faults):
     # with clients so often lost weights are not learnt before the first visits
@@ -154,7 +154,7 @@ def test_scale_free_lambda_is_in_units_of_the_median_distance_alone():
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_of_their_own_size_visit_and_learn(kind):
     fed = federation(small_problem())
-    method = SubmodelPerm(rates=RATES, kind=kind, warm_up=5, lr=0.1, polish=0.01)
+    method = SubmodelPermPrinted(rates=RATES, kind=kind, warm_up=5, lr=0.1, polish=0.01)
     state = run(method, fed, 20)
     method.finish(fed, state)
     for request in parts(method.personal(fed, state)):
@@ -166,7 +166,7 @@ def test_models_of_their_own_size_visit_and_learn(kind):
 
 def test_a_radius_bounds_the_models_that_clients_use():
     fed = federation(small_problem())
-    method = SubmodelPerm(
+    method = SubmodelPermPrinted(
         rates=(0.5,), warm_up=1, radius=0.5, schedule="cyclic", sketch=64, tune_steps=0
     )
     state = run(method, fed, 7)

@@ -72,8 +72,9 @@ def test_ditto_with_whole_models_is_exactly_ditto():
     assert torch.equal(scores[0].loss[busy], scores[1].loss[busy])
 
 
-@pytest.mark.parametrize("capacity", ["uniform", "redrawn"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "capacity"), list(zip(KINDS, ["uniform", "redrawn"] * 2, strict=True))
+)
 def test_ditto_keeps_a_model_of_the_clients_own_size_near_its_part_of_x(kind, capacity):
     fed = federation(small_problem("mlp:24,16"))
     method = SubmodelDitto(rates=RATES, kind=kind, capacity=capacity, lr=0.1, lam=0.5)

@@ -147,4 +147,5 @@ def test_a_scaler_that_a_norm_undoes_is_said_before_the_run():
     assert "the scaler has no effect on first: a norm follows" in said.sentence
     assert Submodel(scaler=True).remarks(federation(small_problem())) == ()
     with pytest.warns(UserWarning, match="the scaler has no effect on first"):
-        train(Problem(Normed(), blobs()), "fedavg", rates="1,1/2", scaler=True, rounds=1)
+        train(Problem(Normed(), blobs()), "fedavg", rates="1,1/2", scaler=True, rounds=1,
+              strategy="stacked", baseline=False)  # fmt: skip

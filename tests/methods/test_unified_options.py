@@ -88,3 +88,12 @@ def test_lsgd_does_not_rescale_unless_told_since_that_shortens_its_steps_on_w():
         moved.append((models - problem.initial)[:, :body])
     # the same gradient, by w/sqrt(M) and back again: M times less
     torch.testing.assert_close(moved[0], 12 * moved[1])
+
+
+def test_steps_for_everybody_are_told_where_some_are_asked():
+    problem = logistic()
+    assert ASCD().remarks(federation(problem)) == ()
+    (said,) = ASCD().remarks(federation(problem, fraction=0.5))
+    assert "if everybody takes part" in said.sentence
+    assert said.unstable
+    assert LSGD().remarks(federation(problem, fraction=0.5)) == ()

@@ -75,6 +75,17 @@ def test_small_scale_leaves_out_panels_that_are_too_large_for_it(tmp_path):
         plan("paper", item(panel(small=None)), "small", tmp_path)
 
 
+def test_panels_that_are_run_together_give_what_they_give_one_by_one(tmp_path):
+    panels = panel(), panel("more", run=RUN | {"data": RUN["data"] | {"alpha": 0.3}})
+    told, together = go(item(*panels, together=True), tmp_path / "together")
+    assert len(told) == 2 * len(go(item(panels[0]), tmp_path / "one")[0])
+    _, single = go(item(*panels), tmp_path / "single")
+    assert set(together.values) == set(single.values)
+    for key, values in single.values.items():
+        assert together.values[key] == pytest.approx(values, rel=1e-5)
+    assert together.seconds > 0
+
+
 def test_panels_can_be_run_one_after_the_other(tmp_path):
     what = item(panel(), panel("more"))
     _, found = go(what, tmp_path, only=["more"])

@@ -57,6 +57,13 @@ def test_a_level_that_no_line_decides_is_drawn_across(tmp_path):
     assert [line.get_ydata()[0] for line in across] == [pytest.approx(0.5)]
 
 
+def test_a_claim_says_how_many_of_its_comparisons_were_not_run():
+    two = item(panel(), panel("large"))
+    text = as_text(made(two), verdicts(made(two)))
+    assert "; 1 more not run)" in text
+    assert "not run" not in as_text(made(), verdicts(made()))
+
+
 def test_every_claim_has_a_line_with_its_verdict_and_numbers():
     text = as_text(made(), verdicts(made()))
     assert "**holds**: FedAvg is better. (FedAvg minus pFedKM K=2: +10.00 [" in text

@@ -24,6 +24,11 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 
+ODD = (
+    "<img src=x onerror='window.ran=1'>", '"><script>window.ran=1</script>', "$\\frac{",
+    "\u202eabc\u2066", "x" * 10_000, "many words " * 900, "&lt;&amp;", "מרפאה עברית",
+)  # fmt: skip
+
 pytestmark = pytest.mark.skipif(
     not (BROWSER and DRIVER),
     reason="Chromium is not installed: apt-get install chromium chromium-driver",
@@ -50,8 +55,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Advice on a table whose file, columns, categories, classes and sites have odd names."""
     folder = tmp_path_factory.mktemp("advice")
-    return quick_advice(write_table(folder)).save(folder / "out").as_uri()
+    frame = pd.read_csv(write_table(folder))
+    frame["colour"] = frame["colour"].map({"red": ODD[1], "blue": ODD[5]})
+    frame["ill"] = frame["ill"].map({"yes": ODD[0], "no": ODD[3] + ODD[4]})
+    frame = frame.rename(columns={"a": ODD[0], "b": ODD[4], "c": ODD[3], "colour": ODD[2]})
+    frame.to_csv(odd := folder / "<b>'\"\u202e.csv", index=False)
+    return quick_advice(odd).save(folder / "out").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +159,6 @@ def test_text_stands_out_from_what_is_behind_it(browser: Any, address: str, sche
     page = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(float, page.removeprefix("rgb(").removesuffix(")").split(",")))
     assert (brightness < 200) == (scheme == "dark")
-
-
-ODD = (
-    "<img src=x onerror='window.ran=1'>", '"><script>window.ran=1</script>', "$\\frac{",
-    "\u202eabc\u2066", "x" * 10_000, "many words " * 900, "&lt;&amp;", "מרפאה עברית",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 from fedkin.core.variants import Variant
 from fedkin.errors import FedkinError
 from fedkin.runs import checkpoint
+from fedkin.runs.contender import _same_kind
 from fedkin.runs.contents import Choice
 from fedkin.runs.train import train
 from fedkin.tensors import Chunked, open_tensors, write_tensors
@@ -146,3 +147,16 @@ def test_tables_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
         for table in ("metrics.csv", "clients.csv", "timing.csv"):
             assert ("flush", table) in flushed[last:named]
         last = named
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "alike"),
+    [
+        (3, 1, True), ("3", 1, False), (3, 1.5, True), (2.5, 1.5, True), ("x", 1.5, False),
+        ([1], (2,), True), (1, (2,), False), (None, 1, True), (1, None, True), ("a", "b", True),
+    ],
+)  # fmt: skip
+def test_a_number_of_a_checkpoint_is_of_the_kind_that_the_method_keeps(
+    stored: object, fresh: object, alike: bool
+) -> None:
+    assert _same_kind(stored, fresh) is alike

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +15,7 @@ from fedkin.runs.comparison import Entry, execute, load_plan, plan, save_plan
 from fedkin.runs.config import make_config
 from fedkin.runs.tasks import Task, batches
 from fedkin.runs.training import Trainer
+from tests.forks import Forks
 from tests.run_command import Fedkin
 
 BASE = {
@@ -88,33 +85,21 @@ def test_each_run_of_a_comparison_equals_the_same_run_alone(tmp_path: Path) -> N
 
 def words(out: Path) -> list[str]:
     return [
-        "scaffold", "local", "--seeds", "2", "--rounds", "120", "--eval_every", "40",
+        "scaffold", "local", "--seeds", "2", "--rounds", "60", "--eval_every", "20",
         "--checkpoint_every", "10", "--data", "digits", "--num_clients", "4",
         "--model", "logistic", "--strategy", "native:8:1x1", "--out", str(out),
     ]  # fmt: skip
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
-    code = "from fedkin.command.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def test_a_killed_comparison_resumes_and_ends_with_the_same_tables(tmp_path: Path) -> None:
+def test_a_killed_comparison_resumes_and_ends_with_the_same_tables(
+    forks: Forks, tmp_path: Path
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     compare(words(whole))
-    process = start("compare", *words(killed))
-    checkpoints = killed / "scaffold" / "seed-0" / "checkpoint"
-    while len(list(checkpoints.glob("round-*"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (killed / "local" / "seed-1" / "done").exists()
-    assert start("resume", str(killed)).wait() == 0
+    assert forks.run("compare", *words(killed), die="half:4").code == -signal.SIGKILL
+    assert list(killed.glob("*/seed-*/checkpoint/round-*"))
+    assert not list(killed.rglob("done"))
+    assert forks.run("resume", killed).code == 0
     # runs that were killed between each other's checkpoints meet in other blocks for a while
     for path in whole.rglob("*.csv"):
         if path.name not in ("timing.csv", "table.csv"):

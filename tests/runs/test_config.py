@@ -27,6 +27,7 @@ from fedkin.runs.config import (
 from fedkin.runs.options import merge, own_keys, parse, sections
 from fedkin.runs.settings import Settings, make_settings
 from fedkin.runs.training import Trainer
+from fedkin.runs.validation import make_method
 from tests.helpers import least_squares
 
 every_method = pytest.mark.parametrize("name", list(all_methods()))
@@ -125,6 +126,8 @@ def test_former_names_are_understood_in_files_and_explained_on_the_command_line(
         make_config({"method": "lsgd", "options": {"alpha": 0.3, "w_share": 0.2}})
     with pytest.raises(FedkinError, match="is now called --w_share or --inner_lr"):
         parse("lsgd", ["--options.alpha", "0.3"])
+    with pytest.raises(FedkinError, match="alpha of lsgd is now called w_share or inner_lr"):
+        make_method("lsgd", {"alpha": 0.3})
 
 
 def test_names_of_other_libraries_are_understood() -> None:

@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
+    max_examples=15, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(rng=st.randoms(use_true_random=False))

@@ -110,7 +110,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path):
         problem = Problem(build("linear", (5,), 3), blobs(), models=models)
         return Trainer(problem, PermModels(**SHORT), settings, folder)
 
-    goes_on_to_the_bit(trainer, 3, "mixing.csv", "sharing.csv", "clients.csv")
+    goes_on_to_the_bit(trainer, [3], "mixing.csv", "sharing.csv", "clients.csv")
 
 
 def test_in_python_models_are_modules_classes_or_names(tmp_path):

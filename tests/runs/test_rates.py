@@ -27,6 +27,7 @@ from tests.helpers import blobs
         ("ditto", "submodel-ditto"),
         ("local", "submodel-alone"),
         ("perm", "submodel-perm"),
+        ("perm-printed", "submodel-perm-printed"),
         ("perm-two-stage", "submodel-perm-two-stage"),
         ("submodel-masks", "submodel-masks"),
     ],
@@ -58,8 +59,8 @@ def test_rates_in_files_may_be_numbers_and_words(written, read):
 
 def test_a_file_for_perm_takes_rates():
     options = {"refresh": "round", "warm_up": 3, "rates": "1,1/2"}
-    method = make_config({"method": "perm", "options": options}).make_method()
-    assert (method.name, method.warm_up, method.refresh) == ("submodel-perm", 3, "round")
+    method = make_config({"method": "perm-printed", "options": options}).make_method()
+    assert (method.name, method.warm_up, method.refresh) == ("submodel-perm-printed", 3, "round")
 
 
 @pytest.mark.parametrize("wrong", ["0", "2", "1,half", "", [], "1/0", "nan", None])

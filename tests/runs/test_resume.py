@@ -58,7 +58,7 @@ def go_on(forks: Forks, run: Path, reference: Path, **kill: object) -> int:
 
 
 # what the common checks promise of every method without processes, with real ones that are killed
-KILLED = {"fedavg", "scaffold", "perm", "asvrcd"}
+KILLED = {"fedavg", "scaffold", "perm"}
 EVERY = [
     pytest.param(name, marks=() if name in KILLED else pytest.mark.slow) for name in all_methods()
 ]

@@ -197,7 +197,8 @@ def test_a_run_made_longer_leaves_the_models_of_its_new_end(
 ) -> None:
     settings = {"eval_every": 2, "checkpoint_every": 2, "strategy": "native:3:1x1"}
     whole = train(problem, "apfl", rounds=6, folder=tmp_path / "whole", **settings)
-    train(problem, "apfl", rounds=4, folder=tmp_path / "run", **settings).trainer.folder.close()
+    shorter = train(problem, "apfl", rounds=4, folder=tmp_path / "run", **settings)
+    assert shorter.folder == tmp_path / "run"  # it is alive, and its folder free for the next
     longer = train(problem, "apfl", rounds=6, folder=tmp_path / "run", resume=True, **settings)
     for client in range(problem.num_clients):
         assert torch.equal(longer.personal[client][1].weight, whole.personal[client][1].weight)

@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back(tmp_path):
 
 
 def test_a_folder_without_weights_says_which_methods_have_them(tmp_path):
-    with pytest.raises(FedkinError, match="perm-two-stage"):
+    with pytest.raises(FedkinError, match="perm and its forms"):
         read_mixing(tmp_path)
 
 

@@ -16,6 +16,7 @@ from fedkin.runs.comparison import Entry
 from fedkin.runs.config import make_config
 from fedkin.runs.tasks import DONE
 from fedkin.runs.workers import shares
+from tests.forks import Forks
 
 SMALL = ("--seeds", "2", "--num-clients", "5", "--data", "digits", "--eval-every", "5")
 
@@ -29,10 +30,12 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def results(folder: Path) -> dict[str, bytes]:
+    """Tables and models; in checkpoints, clients alone stand once for all methods of a process."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for name in ("clients.csv", "metrics.csv", "*.safetensors")
         for path in sorted(folder.rglob(name))
+        if "checkpoint" not in path.parts
     }
 
 
@@ -63,13 +66,12 @@ def begun(folder: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def test_in_processes_of_their_own_methods_end_alike(tmp_path: Path) -> None:
-    words = ("local", "scaffold", "--rounds", "5", "--strategy", "native:5:1x1")
+def test_in_processes_of_their_own_methods_end_alike(forks: Forks, tmp_path: Path) -> None:
+    words = ("local", "scaffold", "--rounds", "5", "--strategy", "native:5:1x1", *SMALL)
     for folder, more in (("one", ()), ("two", ("--jobs", "2"))):
-        process = start(tmp_path / folder, *words, *more)
-        out, err = process.communicate()
-        assert (process.returncode, err) == (0, "")
-        assert "scaffold" in out
+        ended = forks.run("compare", *words, *more, "--out", tmp_path / folder)
+        assert (ended.code, ended.err) == (0, "")
+        assert "scaffold" in ended.out
     assert results(tmp_path / "two") == results(tmp_path / "one") != {}
 
 
@@ -112,13 +114,15 @@ def test_a_method_that_diverges_is_told_and_the_others_end(tmp_path: Path) -> No
     assert "training diverged" in " ".join(out.split())
 
 
-def test_ctrl_c_stops_workers_politely_and_the_rest_is_resumed(tmp_path: Path) -> None:
-    process = start(tmp_path / "c", "fedavg", "local", "--rounds", "100000", "--jobs", "2")
-    begun(tmp_path / "c", process)
-    process.send_signal(signal.SIGINT)  # to the master alone
-    out, _ = process.communicate()
-    assert process.returncode == 130
-    assert f"fedkin resume {tmp_path / 'c'}" in out.replace("\n", "")
+def test_ctrl_c_stops_workers_politely_and_the_rest_is_resumed(
+    forks: Forks, tmp_path: Path
+) -> None:
+    words = ("fedavg", "local", "--rounds", "100000", "--jobs", "2", *SMALL)
+    stop = {"when_exists": tmp_path / "c" / "fedavg" / "seed-0" / "metrics.csv"}
+    stop["signal"] = signal.SIGINT  # to the master alone
+    ended = forks.run("compare", *words, "--out", tmp_path / "c", **stop)
+    assert ended.code == 130
+    assert f"fedkin resume {tmp_path / 'c'}" in ended.out.replace("\n", "")
     assert list((tmp_path / "c").glob("*/seed-*/checkpoint/round-*"))
     assert not list((tmp_path / "c").rglob(DONE))
 

@@ -12,33 +12,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fedkin.command import advise as advise_command
 from fedkin.command import newcomers as newcomers_cli
 from fedkin.command import reports as results_cli
 from fedkin.command import reproduce as papers_cli
+from fedkin.command.group import Commands, registered
+from fedkin.command.process import importing, run_and_end
 from fedkin.command.sites import add_commands
-from fedkin.errors import FedkinWarning, as_user_error, unknown, visible
+from fedkin.errors import FedkinWarning, as_user_error, visible
 from fedkin.version import __version__
 
 # typer's own copy of the class, or click's
 UsageError: Any = typer.BadParameter.__bases__[0]
 _python_shows = warnings.showwarning
-
-
-class Commands(TyperGroup):
-    """Commands by name; for an unknown one the closest name is suggested."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        if found is None:
-            raise unknown("command", cmd_name, self.list_commands(ctx))
-        return found
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands as plain text: importing what draws boxes takes longer than all."""
-        super(TyperGroup, self).format_help(ctx, formatter)
 
 
 app = typer.Typer(
@@ -59,7 +46,7 @@ Track = Annotated[
 ]
 
 
-@app.command(context_settings=ANY_KEY)
+@registered.command(context_settings=ANY_KEY)
 def run(
     context: typer.Context,
     what: Annotated[
@@ -83,12 +70,13 @@ def run(
       fedkin run mymethod.py:MyMethod --model mymodels.py:Net --model.args '{"width": 32}'
       fedkin run runs/fedavg-rotated-digits-001/config.toml --seed 1
     """
-    from fedkin.command import runs as commands
+    with importing():
+        from fedkin.command import runs as commands
 
     commands.run(what, context.args, out, quiet, track or [])
 
 
-@app.command()
+@registered.command()
 def resume(
     run: RunPath,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
@@ -101,8 +89,9 @@ def resume(
     track: Track = None,
 ) -> None:
     """Continue a stopped or killed run (or comparison) from its last checkpoint, exactly."""
-    from fedkin.command import runs as commands
-    from fedkin.runs.comparison import PLAN
+    with importing():
+        from fedkin.command import runs as commands
+        from fedkin.runs.comparison import PLAN
 
     if (run / PLAN).exists():
         from fedkin.command.compare import resume as resume_comparison
@@ -114,7 +103,9 @@ def resume(
         commands.resume(run, quiet, given, track or [])
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@registered.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 def compare(
     words: Annotated[
         list[str], typer.Argument(help="methods, then config keys as options for all of them")
@@ -131,23 +122,25 @@ def compare(
 
     Example: fedkin compare local fedavg perm --seeds 5 --sweep lr=0.03,0.1 --rounds 50
     """
-    from fedkin.command.compare import compare as run_all
+    with importing():
+        from fedkin.command.compare import compare as run_all
 
     run_all(words)
 
 
-@app.command("methods")
+@registered.command("methods")
 def list_methods() -> None:
     """List the methods by name, also those of other installed packages."""
-    from fedkin.command.screen import console, plain_table
-    from fedkin.methods.registry import all_methods, get_method, of_packages
+    with importing():
+        from fedkin.command.screen import console, plain_table
+        from fedkin.methods.registry import all_methods, get_method, of_packages
 
     classes = all_methods() | {name: get_method(name) for name in of_packages()}
     rows = [[name, (cls.__doc__ or "-").strip().splitlines()[0]] for name, cls in classes.items()]
     console.print(plain_table(("name", "what it is"), rows))
 
 
-@app.command("check")
+@registered.command("check")
 def check_command(
     method: Annotated[str, typer.Argument(help="a method's name, or mymethod.py:MyMethod")],
 ) -> None:
@@ -163,15 +156,16 @@ def check_command(
     check(method)
 
 
-@app.command()
+@registered.command()
 def config(method: Annotated[str, typer.Argument(help="a method")]) -> None:
     """Print a commented config file for METHOD with every key and its default."""
-    from fedkin.command.template import template
+    with importing():
+        from fedkin.command.template import template
 
     sys.stdout.write(template(method))
 
 
-@app.command("runs")
+@registered.command("runs")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="where to look")] = Path("runs"),
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
@@ -182,7 +176,7 @@ def list_runs(
     show_runs(folder, csv)
 
 
-@app.command(context_settings=ANY_KEY)
+@registered.command(context_settings=ANY_KEY)
 def partition(
     context: typer.Context,
     data: Annotated[str, typer.Argument(help="a data set or file")],
@@ -204,7 +198,7 @@ def partition(
     commands.partition(values, plot, describe, seed, csv)
 
 
-@app.command("doctor")
+@registered.command("doctor")
 def examine(
     data_dir: Annotated[str | None, typer.Option(help="a folder of data sets to look in")] = None,
 ) -> None:
@@ -218,11 +212,11 @@ def examine(
     doctor(data_dir)
 
 
-advise_command.add_commands(app, ANY_KEY)
-newcomers_cli.add_commands(app)
-add_commands(app)
-results_cli.add_commands(app)
-papers_cli.add_commands(app)
+advise_command.add_commands(registered, ANY_KEY)
+newcomers_cli.add_commands(registered)
+add_commands(registered)
+results_cli.add_commands(registered)
+papers_cli.add_commands(registered)
 
 
 def version(wanted: bool) -> None:
@@ -238,6 +232,11 @@ def _main(
     ] = False,
 ) -> None:
     pass
+
+
+def start() -> None:
+    """The `fedkin` command in a process of its own."""
+    run_and_end(main)
 
 
 def main() -> None:

@@ -84,18 +84,19 @@ def reproduce(
       fedkin reproduce feddeper --table 1 --scale paper --panel mnist-mlp-a-m5
       fedkin reproduce unified --figure 1 --seeds 30
       fedkin reproduce submodel --table 2 --scale paper --device cuda
+      fedkin reproduce neighbours
       fedkin reproduce beyond
       fedkin reproduce --all --write docs/reproduction
     """
     from fedkin.command.screen import say
-    from fedkin.papers.index import OWN, PAPERS
+    from fedkin.papers.index import PAPERS, WHOLE
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     papers = [paper] if paper else list(PAPERS)
     named = {"figure": figure, "table": table, "experiment": experiment}
-    alone = paper == OWN and not (listed or write or any(named.values()))
-    if everything or alone:  # what is no paper has no figures to choose from
+    alone = paper in WHOLE and not (listed or write or any(named.values()))
+    if everything or alone:
         items = [(name, item) for name in papers for item in PAPERS[name]]
     else:
         items = [_find(paper, kind, number) for kind, number in named.items() if number is not None]

@@ -147,35 +147,35 @@ def resume(
     track: Sequence[str] = (),
 ) -> None:
     """Continue a run from its last valid checkpoint, in another engine if that is asked for."""
-    folder = RunFolder.open(path)
-    made_with = read_stored_config(path).made_with
-    if made_with.get("by") == BY_PYTHON:
-        raise FedkinError(
-            f"{path} was started from Python: continue it there with "
-            f"train(problem, method, folder={str(path)!r}, resume=True)"
-        )
-    if made_with.get("by") == BY_SERVE:
-        raise FedkinError(
-            f"{path} is a run over sites: continue with `{RESUME_SERVED} {path}` and the "
-            "other options it was started with"
-        )
-    refuse_brought(read_toml(path / "config.toml"), path)
-    config = read_config(path / "config.toml")
-    if elsewhere:
-        config = make_config(merge(config.model_dump(), dict(elsewhere)))
-    if in_folds(config):
-        folder.close()
-        folds.resume(config, path, made_with.get("data_sha256", ""), quiet, track)
-        return
-    with data_of(config) as (data, digest, shards):
-        if made_with.get("data_sha256", "") not in ("", digest):
+    with RunFolder.open(path) as folder:
+        made_with = read_stored_config(path).made_with
+        if made_with.get("by") == BY_PYTHON:
             raise FedkinError(
-                f"the data of {path} have changed since it began (the checksum differs): "
-                "restore the data, or start a new run"
+                f"{path} was started from Python: continue it there with "
+                f"train(problem, method, folder={str(path)!r}, resume=True)"
             )
-        problem, method = config.make_problem(data), config.make_method()
-        trainer = _trainer(problem, method, config.settings(), folder, shards)
-        _go_on(trainer, made_with, quiet, track)
+        if made_with.get("by") == BY_SERVE:
+            raise FedkinError(
+                f"{path} is a run over sites: continue with `{RESUME_SERVED} {path}` and the "
+                "other options it was started with"
+            )
+        refuse_brought(read_toml(path / "config.toml"), path)
+        config = read_config(path / "config.toml")
+        if elsewhere:
+            config = make_config(merge(config.model_dump(), dict(elsewhere)))
+        if in_folds(config):
+            folder.close()
+            folds.resume(config, path, made_with.get("data_sha256", ""), quiet, track)
+            return
+        with data_of(config) as (data, digest, shards):
+            if made_with.get("data_sha256", "") not in ("", digest):
+                raise FedkinError(
+                    f"the data of {path} have changed since it began (the checksum differs): "
+                    "restore the data, or start a new run"
+                )
+            problem, method = config.make_problem(data), config.make_method()
+            trainer = _trainer(problem, method, config.settings(), folder, shards)
+            _go_on(trainer, made_with, quiet, track)
 
 
 def _go_on(

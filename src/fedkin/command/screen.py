@@ -22,12 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedkin.errors import visible
-from fedkin.runs.measures import Measure
 from fedkin.runs.names import cut
-from fedkin.runs.progress import Progress as RoundDone
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedkin.runs.measures import Measure
+    from fedkin.runs.progress import Progress as RoundDone
 
 console = Console()
 LINE_EVERY = 10.0  # seconds between two lines of progress in a log

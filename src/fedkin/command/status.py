@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedkin.errors import FedkinError
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -44,6 +46,8 @@ def status(
 
 def page_server(run: Path, port: int) -> ThreadingHTTPServer:
     """A server on loopback that shows a run folder."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
     from fedkin.runs.sites.status import Status, curves, page, prometheus
 
     class Handler(BaseHTTPRequestHandler):

@@ -14,8 +14,10 @@ from fedkin.core import rng
 
 Ints = NDArray[np.int64]
 
-# the most random numbers prepared at a time, and examples' numbers held at a time
+# the most random numbers prepared at a time, and examples' numbers held at a time, those of
+# batches to come and those of a sweep
 DRAW_AHEAD = 1 << 18
+HOLD_NUMBERS = 1 << 18
 SWEEP_NUMBERS = 1 << 22
 
 
@@ -37,38 +39,52 @@ class Batch:
 class Draws:
     """Batches with replacement: the t-th batch of a client depends on its key and t alone.
 
-    A client's examples are the `sizes` ones from `starts` on; places are among all examples.
+    A client's examples are the `sizes` ones of x and y from `starts` on.
     """
 
     def __init__(
-        self, keys: rng.Bits, starts: Ints, sizes: Ints, batch_size: int, device: torch.device
+        self, keys: rng.Bits, starts: Ints, sizes: Ints, batch_size: int, x: Tensor, y: Tensor
     ) -> None:
-        self.keys, self.sizes, self.batch_size, self.device = keys, sizes, batch_size, device
-        self._starts = starts
-        self._ahead: tuple[Tensor, ...] = ()
-        self._first, self._grow = 0, 4
+        self.keys, self.starts, self.sizes, self.batch_size = keys, starts, sizes, batch_size
+        self.x, self.y = x, y
+        numbers = len(keys) * batch_size * (x[0].numel() if len(x) else 1)
+        self._together = max(1, HOLD_NUMBERS // max(1, numbers))  # batches gathered at once
+        self._ahead = torch.empty(0)  # places of batches to come
+        self._held: list[tuple[Tensor, Tensor]] = []
+        self._first, self._first_held = 0, 0
 
-    def at(self, positions: Ints) -> Tensor:
-        """Places [B, batch] of batch positions[b] of every row b."""
+    def at(self, positions: Ints, expected: int = 1) -> tuple[Tensor, Tensor]:
+        """The examples [B, batch, ...] of batch positions[b] of every row b, and their targets.
+
+        So many batches are likely to be asked for, this one and those that follow it.
+        """
         t = int(positions[0])
         if (positions != t).any():
             contenders = rng.positions(0, self.batch_size)[None] + (
                 positions * self.batch_size
             ).astype(np.uint64).reshape(-1, 1)
-            return self._places(rng.bits_of_rows(self.keys, contenders))
+            places = self._places(rng.bits_of_rows(self.keys, contenders))
+            return gather(self.x, places), gather(self.y, places)
+        if not self._first_held <= t < self._first_held + len(self._held):
+            self._hold(t, expected)
+        return self._held[t - self._first_held]
+
+    def _hold(self, t: int, expected: int) -> None:
+        """Gather batch t, and some of those that follow it."""
         if not self._first <= t < self._first + len(self._ahead):
             limit = max(1, DRAW_AHEAD // (len(self.keys) * self.batch_size))
-            count = min(self._grow, limit)
-            self._first, self._grow = t, 2 * self._grow
+            self._first, count = t, min(expected, limit)
             words = rng.bits(self.keys, rng.positions(t * self.batch_size, count, self.batch_size))
-            # a batch after the other, each in memory of its own
-            self._ahead = self._places(words).transpose(0, 1).contiguous().unbind()
-        return self._ahead[t - self._first]
+            self._ahead = self._places(words).transpose(0, 1).contiguous()
+        place = t - self._first
+        places = self._ahead[place : place + self._together]
+        x, y = gather(self.x, places), gather(self.y, places)
+        self._held, self._first_held = list(zip(x.unbind(), y.unbind(), strict=True)), t
 
     def _places(self, words: rng.Bits) -> Tensor:
         rows = rng.below(self.sizes, words)
-        rows += self._starts.reshape(-1, *[1] * (words.ndim - 1))
-        return torch.from_numpy(rows).to(self.device)
+        rows += self.starts.reshape(-1, *[1] * (words.ndim - 1))
+        return torch.from_numpy(rows).to(self.x.device)
 
 
 class Passes:

@@ -49,8 +49,11 @@ class Sums:
     row_bytes: int
 
 
-def add_up(block: Block, good: Tensor, weights: Tensor | None) -> Sums:
-    """The weighted sum of a block's good rows; one weight per row, all 1 unless given."""
+def add_up(
+    block: Block, good: Tensor, weights: Tensor | None, onto: Mapping[str, Tensor] | None = None
+) -> Sums:
+    """The weighted sum of a block's good rows, on top of earlier sums (`onto`, whose memory is
+    used up) where given; one weight per row, all 1 unless given."""
     w, count = good.double(), int(good.sum())
     if weights is not None:
         w *= weights.double()
@@ -58,7 +61,11 @@ def add_up(block: Block, good: Tensor, weights: Tensor | None) -> Sums:
     for name, value in block.reply.items():
         rows = value.flatten(1)
         rows = rows if count == len(rows) else torch.nan_to_num(rows, 0.0, 0.0, 0.0)
-        sums[name] = (w.to(rows) @ rows).view(value.shape[1:])
+        if onto and rows.is_floating_point():  # large models: no second sum in memory
+            sums[name] = onto[name].view(-1).addmv_(rows.t(), w.to(rows)).view(value.shape[1:])
+        else:
+            sums[name] = (w.to(rows) @ rows).view(value.shape[1:])
+            sums[name] = sums[name] + onto[name] if onto else sums[name]
     return Sums(
         block.positions, sums, float(w.sum()), good, block.gradients, block.samples,
         block.row_bytes,

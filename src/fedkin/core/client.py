@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from fedkin.core.batches import Batch, sweep
+from fedkin.core.kernels.functional import OneByOne, Stacked
 from fedkin.core.kernels.native import Native
 from fedkin.core.kernels.statistics import spread
 from fedkin.core.kernels.tangents import NativeTwice
+from fedkin.core.kernels.through import NativeThrough
 from fedkin.core.members import Members
 from fedkin.core.metrics import Answers
 from fedkin.core.variants import Part
+from fedkin.models.layout import empty_rows
 
 
 class Client(Members):
@@ -51,7 +54,7 @@ class Client(Members):
 
     def copy(self, v: Tensor) -> Tensor:
         """v in a row of its own for every client, which `descend_` may use up."""
-        return self._rows(v).clone()
+        return empty_rows(len(self), v).copy_(v)
 
     def descend_(
         self, v: Tensor, lr: Any, batch: Batch | None = None, into: Tensor | None = None,
@@ -66,14 +69,31 @@ class Client(Members):
         """
         batch = batch or self.next_batch()
         into = v if into is None else into
-        if not isinstance(self.kernel, Native) or self.active is not None or self.problem.l2:
+        # what is pulled towards others in the end, and keeps 1 - pull, takes a larger step before
+        kept = 1.0 if towards is None else 1 - pull
+        nothing = bool((kept == 0).any()) if isinstance(kept, Tensor) else kept == 0
+        plain = self.active is None and not self.problem.l2 and not nothing
+        in_place = isinstance(self.kernel, Native | OneByOne) or (
+            isinstance(self.kernel, Stacked) and not self._home.shape[1]
+        )
+        if not in_place or not plain:
             g = self.grad(v, batch)
             moved = into if towards is None else torch.lerp(into, towards, pull)
             return descend(moved if minus is None else descend(moved, times, minus), lr, g)
         self._count(1, batch.sizes)
-        return self.kernel.descend_(
-            v, lr, batch.x, batch.y, batch.w, into, towards, pull, minus, times
-        )
+        kernel: Any = self.kernel
+        where = (v, lr / kept, batch.x, batch.y, batch.w, into)
+        if isinstance(kernel, Native):
+            kernel.descend_(*where)
+        elif not self._home.shape[1]:
+            kernel.descend_(*where, batch.noise)
+        else:
+            own = torch.empty_like(self._home, memory_format=torch.contiguous_format)
+            kernel.descend_(*where, batch.noise, self._home, own)
+            self._learn_at_home(own, batch)
+        if towards is not None:
+            into.lerp_(towards, pull)
+        return into if minus is None else descend(into, times, minus, out=into)
 
     def value_and_grad(self, v: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The loss on a minibatch as a column, and its gradient."""
@@ -118,6 +138,19 @@ class Client(Members):
             return self._with_l2(u, product(self._still(u))[:, : u.shape[1]])
 
         return self._with_l2(v, self._learn(found, batch)), turn
+
+    def through_step(self, v: Tensor, a: Any, batch: Batch) -> Tensor:
+        """(I - a*H_i(v)) g_i(v - a*g_i(v)), the gradient by v of f_i(v - a*grad f_i(v)), on a
+        minibatch; counted as three gradients."""
+        plain = not self.problem.l2 and not self._home.shape[1]
+        if plain and isinstance(self.kernel, NativeThrough):
+            found = self.kernel.through_step(self._rows(v), a, batch.x, batch.y, batch.w)
+            if found is not None:
+                self._count(3, 3 * batch.sizes)
+                return found
+        slope, turn = self.turning(v, batch)  # the product goes the gradient's way once more
+        there = self.grad(descend(v, a, slope), batch)
+        return descend(there, a, turn(there))
 
     def full_grad(self, v: Tensor) -> Tensor:
         """The gradient of f_i over all training data, without dropout; counted as one gradient of
@@ -235,13 +268,17 @@ class Client(Members):
         if not count:
             return gradient
         own, rest = gradient[..., -count:], gradient[..., :-count]
-        if self._lr is not None and batch is not self._learnt:
-            moved = descend(self._home, self._lr, own.mean(0) if own.dim() == 3 else own)
-            if self.active is not None:
-                busy = torch.from_numpy(self.active.astype(bool))[:, None].to(moved.device)
-                moved = torch.where(busy, moved, self._home)
-            self._home, self._learnt = moved, batch
+        self._learn_at_home(own.mean(0) if own.dim() == 3 else own, batch)
         return rest.contiguous()
+
+    def _learn_at_home(self, slopes: Tensor, batch: Batch) -> None:
+        if self._lr is None or batch is self._learnt:
+            return
+        moved = descend(self._home, self._lr, slopes)
+        if self.active is not None:
+            busy = torch.from_numpy(self.active.astype(bool))[:, None].to(moved.device)
+            moved = torch.where(busy, moved, self._home)
+        self._home, self._learnt = moved, batch
 
     def _outputs(self, v: Tensor, x: Tensor) -> Tensor:
         if self.problem.mixes:  # examples of different rows must not meet
@@ -277,6 +314,8 @@ class Client(Members):
         return sweep(part.x, part.y, starts, sizes, self.problem.dtype)
 
 
-def descend(y: Tensor, lr: Any, g: Tensor) -> Tensor:
+def descend(y: Tensor, lr: Any, g: Tensor, out: Tensor | None = None) -> Tensor:
     """y - lr*g in one pass over memory, for a number or a column lr."""
-    return torch.addcmul(y, lr, g, value=-1) if isinstance(lr, Tensor) else y.sub(g, alpha=lr)
+    if isinstance(lr, Tensor):
+        return torch.addcmul(y, lr, g, value=-1, out=out)
+    return torch.sub(y, g, alpha=lr, out=out)

@@ -183,9 +183,7 @@ class Federation:
         """Run a step at clients; one row of answers per client, in the order of `at`."""
         return self._rows(self._guarded(self.request(step, at, shared, each, variant, **hyper)))
 
-    def move(
-        self, step: Step, at: Tensor, v: Rows, variant: Variant = PLAIN, **hyper: Any
-    ) -> None:
+    def move(self, step: Step, at: Tensor, v: Rows, variant: Variant = PLAIN, **hyper: Any) -> None:
         """As `map`, of models in a table: each goes to a client, and the `v` that comes back takes
         its place. Rows of clients that do not answer stay as they are."""
         request = self._guarded(self.request(step, at, None, {"v": v}, variant, **hyper))
@@ -233,20 +231,24 @@ class Federation:
             return self._private_mean(request, weights, self.privacy)
         if self.aggregate is not None and self.aggregate.needs_rows:
             return self._robust_mean(request, weights, self.aggregate)
-        return Means(*self._sums(request, None if weights is None else weights[request.at]))
+        w = None if weights is None else weights[request.at]
+        return Means(*self._sums(request, w), use_up=True)
 
     def _sums(self, request: Request, w: Tensor | None) -> tuple[dict[str, Tensor], float, int]:
-        """The sum of all answers, what they weigh and how many they are."""
+        """The sum of all answers in memory of its own, what they weigh and how many they are."""
         sums, total, answered = dict[str, Tensor](), 0.0, 0
         bound = self.aggregate
         for block, good in self._answers(request, w, summed=bound is None):
             own = None if w is None else w[block.positions]
             if bound is not None and isinstance(block, Block):
                 block = replace(block, reply=bound.shortened(block.reply))
-            part = block if isinstance(block, Sums) else add_up(block, good, own)
-            total, answered = total + part.weight, answered + int(good.sum())
-            for name, value in part.reply.items():
-                sums[name] = sums[name] + value if name in sums else value
+            answered += int(good.sum())
+            if isinstance(block, Sums):
+                total, seen = total + block.weight, sums
+                sums = {n: seen[n] + v if seen else v.clone() for n, v in block.reply.items()}
+            else:
+                part = add_up(block, good, own, onto=sums)
+                total, sums = total + part.weight, part.reply
         return sums, total, answered
 
     def _robust_mean(self, request: Request, weights: Tensor | None, how: Aggregate) -> Means:

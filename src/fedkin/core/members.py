@@ -38,6 +38,7 @@ class Members:
         self._starts: Ints = problem.train.starts[who].numpy()
         self._chooser = self._batches()
         self._position: Ints = np.zeros(len(who), np.int64)
+        self._expected = 1  # batches that the step now at work is likely to ask for
         # 0 for rows that are done while others are not; None when there are none
         self.active: Ints | None = None
         self._drawn: dict[str, int] = {}
@@ -93,8 +94,10 @@ class Members:
         """
         if isinstance(times, Tensor):
             turns = times.reshape(-1).expand(len(self)).long().numpy(force=True)
+            self._expected = max(1, int(turns.max(initial=1)))
             state = repeat(self, turns, update, state, given)
         else:
+            self._expected = max(1, int(times))
             for _ in range(int(times)):
                 state = as_state(update(*state, **(given or {})))
         return state[0] if len(state) == 1 else state
@@ -116,7 +119,8 @@ class Members:
         keys, problem = rng.key(self._keys, "batch"), self.problem
         if problem.reshuffle:
             return Passes(keys, self._sizes, problem.batch_size)
-        return Draws(keys, self._starts, self._sizes, problem.batch_size, problem.device)
+        x, y = problem.train.x, problem.train.y
+        return Draws(keys, self._starts, self._sizes, problem.batch_size, x, y)
 
     # batches -----------------------------------------------------------------------
 
@@ -128,7 +132,8 @@ class Members:
         noise = rng.key(self._keys, "noise", position) if self.problem.spec.random else None
         self._position = self._position + (1 if self.active is None else self.active)
         if isinstance(self._chooser, Draws):
-            return self._batch(self._chooser.at(position), position, None, None, noise)
+            x, y = self._chooser.at(position, self._expected)
+            return Batch(self._augmented(x, position), y, None, x.shape[1], noise)
         rows, real = self._chooser.at(position)
         alone = len(self) == 1
         if alone:  # a client alone needs no padding
@@ -142,7 +147,7 @@ class Members:
         return self._batch(rows, position, w, sizes, noise)
 
     def _batch(
-        self, places: Tensor | Ints, position: Ints, w: Tensor | None, sizes: Ints | None,
+        self, places: Ints, position: Ints, w: Tensor | None, sizes: Ints | None,
         noise: rng.Bits | None,
     ) -> Batch:  # fmt: skip
         """The examples at these places [B, batch]."""

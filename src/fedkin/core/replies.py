@@ -47,11 +47,17 @@ class Means(dict[str, Tensor]):
     """Means of answers by name; zero, whatever its shape, when nobody answered.
 
     `answered` tells how many clients did (of a private mean: how many were expected to),
-    `weight` what they count together.
+    `weight` what they count together. With `use_up` the sums' memory becomes that of the means.
     """
 
-    def __init__(self, sums: Mapping[str, Tensor], total: float, answered: float) -> None:
-        super().__init__({name: value / (total or 1.0) for name, value in sums.items()})
+    def __init__(
+        self, sums: Mapping[str, Tensor], total: float, answered: float, use_up: bool = False
+    ) -> None:
+        count = total or 1.0
+        super().__init__(
+            (name, v.div_(count) if use_up and v.is_floating_point() else v / count)
+            for name, v in sums.items()
+        )
         self.answered, self.weight = answered, total
 
     def __missing__(self, name: str) -> Tensor:

@@ -27,13 +27,13 @@ class Table:
 
     def __init__(self, count: int, start: Tensor, room: Room) -> None:
         self.count, self._room = count, room
+        self.known = torch.zeros(count, dtype=torch.bool)
         self.begin(start)
         self._kept: RamTable | FileTable | None = None
 
     def begin(self, start: Tensor) -> None:
-        """All rows from the beginning: one model [d], or some in turn [m, d]."""
+        """What rows that were never written are: one model [d], or some in turn [m, d]."""
         self.start = start.view(-1, start.shape[-1]).contiguous()
-        self.known = torch.zeros(self.count, dtype=torch.bool)
 
     @property
     def width(self) -> int:
@@ -116,6 +116,7 @@ class Table:
         if len(known) > self.count:  # rows were dropped since the checkpoint
             self._kept = None
         self.keep(len(known))
+        self.known.zero_()
         self.begin(saved["start"][:].to(self.start.device))
         if "values" not in saved:
             return

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fedkin.data.clients import ClientData
 from fedkin.data.config import SUFFIXES, DataConfig
 from fedkin.data.tables import CLIENT_NAMES, as_written, read_file
 from fedkin.errors import FedkinError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def with_facts(data: ClientData, config: DataConfig) -> ClientData:

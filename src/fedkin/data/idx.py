@@ -6,6 +6,7 @@ import gzip
 import math
 import string
 import zlib
+from functools import lru_cache
 
 import numpy as np
 
@@ -120,11 +121,16 @@ def _part(
     return images[:, None], labels
 
 
+@lru_cache(maxsize=4)  # a set's files: runs with several seeds read the same ones
+def _unzipped(data: bytes) -> bytes:
+    return gzip.decompress(data)
+
+
 def parse_idx(data: bytes, file: str, dimensions: int) -> Array:
     """The array of bytes in an IDX file, refused unless it is whole and of the right kind."""
     if data[:2] == b"\x1f\x8b":
         try:
-            data = gzip.decompress(data)
+            data = _unzipped(data)
         except (OSError, EOFError, zlib.error):
             raise FedkinError(f"{file} is a damaged gzip file; download it again") from None
     if len(data) < 4 or data[:3] != b"\x00\x00\x08":

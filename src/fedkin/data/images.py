@@ -6,11 +6,11 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from fedkin.data.config import DataConfig
 from fedkin.data.partition import Array
@@ -46,11 +46,16 @@ def read_image_tree(place: Path) -> Pool:
             [(m.path, s.st_size, s.st_mtime_ns) for m, s in zip(members, stats, strict=True)]
         )
         return _cached(place, members, key, lambda path: files[path].read_bytes())
+    stat = place.stat()
+    return _read_zip(place, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)  # runs with several seeds read the same one
+def _read_zip(place: Path, size: int, changed: int) -> Pool:
     try:
         with zipfile.ZipFile(place) as zipped:
             members = _members(place, zipped.namelist())
-            stat = place.stat()
-            return _cached(place, members, repr((stat.st_size, stat.st_mtime_ns)), zipped.read)
+            return _cached(place, members, repr((size, changed)), zipped.read)
     except zipfile.BadZipFile as error:
         raise FedkinError(f"'{place}' is no zip file or is damaged ({error}); replace it") from None
 
@@ -101,6 +106,8 @@ def _cached(place: Path, members: list[Member], key: str, read: Callable[[str], 
 
 def _decode(place: Path, members: list[Member], read: Callable[[str], bytes]) -> Array:
     """Pixels [n, channels, h, w]: grey if the first image is grey, else colour."""
+    from PIL import Image
+
     pixels: Array | None = None
     for i, member in enumerate(members):
         try:

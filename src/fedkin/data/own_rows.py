@@ -23,6 +23,7 @@ from fedkin.data.partition import Array
 from fedkin.data.places import given
 from fedkin.data.pool import Encoded, Pool
 from fedkin.data.preparation import Preparation
+from fedkin.data.separators import separators
 from fedkin.data.tables import client_column, target_column
 from fedkin.errors import FedkinError
 
@@ -115,7 +116,8 @@ def _of_csv(path: Path, kinds: Kinds) -> Iterator[tuple[pd.Series[Any], Any]]:
     import pandas as pd
 
     types: Any = {c: "str" if kind == "object" else kind for c, kind in kinds.types.items()}
-    with pd.read_csv(path, dtype=types, chunksize=CHUNK, low_memory=False) as chunks:
+    how = {"chunksize": CHUNK, "low_memory": False, **separators(path)}
+    with pd.read_csv(path, dtype=types, **how) as chunks:
         for chunk in chunks:
             yield chunk[kinds.client], lambda chunk=chunk: chunk
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from fedkin.data.columns import (
     DAY,
@@ -222,6 +221,8 @@ def looks_like_identifier(column: pd.Series[Any], numbers: Array | None) -> bool
 
 def _missing_differs(missing: Array, clients: Rows | None, train: Rows) -> bool:
     """Whether values are missing at some clients more than at others (chi-squared, 1 %)."""
+    from scipy.special import chdtrc  # imported here, as importing it takes long
+
     if clients is None or missing.sum() < 5 or missing.all():
         return False
     own = clients[train]
@@ -232,7 +233,7 @@ def _missing_differs(missing: Array, clients: Rows | None, train: Rows) -> bool:
         return False
     share = missing.mean()
     statistic = ((gone - total * share) ** 2 / (total * share * (1 - share))).sum()
-    return bool(special.chdtrc(len(total) - 1, statistic) < 0.01)
+    return bool(chdtrc(len(total) - 1, statistic) < 0.01)
 
 
 def _learn_numbers(

@@ -14,6 +14,7 @@ from fedkin.data.partition import Array, Rows
 from fedkin.data.places import given
 from fedkin.data.pool import Encoded, Pool, encode_labels
 from fedkin.data.preparation import Preparation, learn_columns
+from fedkin.data.separators import separators
 from fedkin.errors import FedkinError, unknown
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def read_file(name: str, kind: str | None, **csv: Any) -> pd.DataFrame:
     path = given(name)
     try:
         if kind == "csv":
-            frame = pd.read_csv(path, low_memory=False, **csv)
+            frame = pd.read_csv(path, low_memory=False, **separators(path), **csv)
         else:
             frame = pd.read_parquet(path)
         # a copy lays columns of a kind side by side: without it every step takes each by itself

@@ -20,13 +20,14 @@ from fedkin.core.kernels import Kernel, ModelError
 from fedkin.core.memory import Memory
 from fedkin.core.problem import Problem
 from fedkin.core.variants import PLAIN, Variant, memory_of
+from fedkin.engines.heap import keep_freed_memory
 from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
 
 # seconds after which one timing is long enough to be trusted
 LONG_TRY = 0.3
-# how much slower than the best a candidate may seem and still be tried again, how often that is
-# done, and how many seconds it may take in all
-NEAR, AGAIN, PATIENCE = 2.0, 5, 0.5
+# how much slower than the best a candidate may seem and still be tried again, in every turn
+# less, and how many seconds that may take in all
+NEAR, PATIENCE = (2.0, 1.5, 1.25, 1.15, 1.15, 1.15), 0.5
 # seconds up to which a try takes all clients of the request, and not a block for every worker
 WHOLE = 0.03
 
@@ -52,6 +53,7 @@ class Embedded:
         memory: Memory | None = None,
         planned: Choices = (),
     ) -> None:
+        keep_freed_memory()
         self.problem, self._planned = problem, planned
         self.threads = threads or torch.get_num_threads()
         self.memory = memory or Memory(problem.num_clients)
@@ -100,7 +102,8 @@ class Embedded:
 
     def _run(self, request: Request, strategy: Strategy) -> Iterator[Block]:
         kernel = self._kernel(strategy.kernel)
-        blocks = self._order(request.at).split(self._rows(request.at, strategy))
+        order = self._order(request.at)
+        blocks = even(order, self._rows(request.at, strategy), strategy.workers)
         torch.set_num_threads(strategy.inner)
         if strategy.workers == 1 or len(blocks) == 1:
             for positions in blocks:
@@ -175,17 +178,19 @@ class Embedded:
         return self._best_in_turn(trial, seconds)
 
     def _best_in_turn(self, trial: Request, seconds: Mapping[Strategy, float]) -> Strategy:
-        """The fastest of the candidates that seemed near the best, tried in turn."""
-        best, start = min(seconds.values()), time.perf_counter()
-        near = [strategy for strategy, spent in seconds.items() if spent <= NEAR * best]
-        whole, times = best * len(trial.at) <= WHOLE, dict.fromkeys(near, np.inf)
-        for _ in range(AGAIN if len(near) > 1 else 0):
-            if time.perf_counter() - start > PATIENCE:
+        """The fastest of the candidates that seem near the best, tried in turn."""
+        start, whole = time.perf_counter(), min(seconds.values()) * len(trial.at) <= WHOLE
+        times = dict(seconds)
+        for turn, near in enumerate(NEAR):
+            best = min(times.values())
+            times = {strategy: spent for strategy, spent in times.items() if spent <= near * best}
+            if len(times) == 1 or time.perf_counter() - start > PATIENCE:
                 break
-            for strategy in near:
-                spent = self._time(trial, strategy, 1, whole)
-                times[strategy] = min(times[strategy], spent or np.inf)
-        return min(near, key=lambda strategy: (times[strategy], seconds[strategy]))
+            for strategy, before in times.items():
+                spent = self._time(trial, strategy, 1, whole) or np.inf
+                # tries with all clients are not compared with those of a block
+                times[strategy] = spent if whole and not turn else min(before, spent)
+        return min(times, key=lambda strategy: times[strategy])
 
     def _time(
         self, trial: Request, strategy: Strategy, tries: int, whole: bool = False
@@ -222,6 +227,12 @@ def _choice(facts: Mapping[str, Any]) -> tuple[Variant, Strategy]:
     about = dict(facts)
     strategy = Strategy.parse(str(about.pop("strategy", "")))
     return Variant(**about), strategy
+
+
+def even(order: Tensor, most: int, workers: int) -> tuple[Tensor, ...]:
+    """Blocks of about one size, none larger than `most`, as many for every worker."""
+    turns = -(-len(order) // (most * workers))
+    return order.tensor_split(max(1, min(len(order), turns * workers)))
 
 
 def _rising(positions: Tensor) -> bool:

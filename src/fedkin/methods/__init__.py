@@ -30,8 +30,9 @@ from fedkin.methods.scd import ASCD, SCD
 from fedkin.methods.submodel import Submodel, SubmodelLocal
 from fedkin.methods.submodel_alone import SubmodelAlone
 from fedkin.methods.submodel_ditto import SubmodelDitto
+from fedkin.methods.submodel_kin import SubmodelPerm
 from fedkin.methods.submodel_masks import SubmodelMasks
-from fedkin.methods.submodel_perm import SubmodelPerm, SubmodelPermTwoStage
+from fedkin.methods.submodel_perm import SubmodelPermPrinted, SubmodelPermTwoStage
 from fedkin.methods.svrcd import ASVRCD, SVRCD
 
 __all__ = [
@@ -80,5 +81,6 @@ __all__ = [
     "SubmodelLocal",
     "SubmodelMasks",
     "SubmodelPerm",
+    "SubmodelPermPrinted",
     "SubmodelPermTwoStage",
 ]

@@ -74,7 +74,7 @@ def mixed_steps(
     client.keep(v=v, a=a)
     shared.keep()
     personal.keep()
-    return {"dx": w - x}
+    return {"dx": w.sub_(x)}
 
 
 def mix_with(client: Client, x: Tensor, alpha: Any) -> dict[str, Tensor]:

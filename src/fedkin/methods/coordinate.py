@@ -16,7 +16,7 @@ from fedkin.core.client import Client
 from fedkin.core.curvature import hessian, is_generalised_linear, own_fit
 from fedkin.core.federation import Federation
 from fedkin.errors import FedkinError
-from fedkin.methods.base import Chance, NotNegative, Positive, State
+from fedkin.methods.base import Chance, NotNegative, Positive, Remark, State
 from fedkin.methods.shared.objectives import Constants, Settings, constants, get_objective
 from fedkin.methods.unified import Unified
 
@@ -52,6 +52,15 @@ class Coordinate(Unified):
     mu: Annotated[Positive | None, Doc("strong convexity of F")] = None
     L_w: Annotated[NotNegative | None, Doc("smoothness of F in w")] = None
     L_beta: Annotated[NotNegative | None, Doc("smoothness of F in beta")] = None
+
+    def remarks(self, fed: Federation) -> tuple[Remark, ...]:
+        if fed.asked == fed.size:
+            return ()
+        said = (
+            f"the steps of {self.name} are as long as they may be if everybody takes part; with "
+            f"{fed.asked} of {fed.size} clients in a round losses may rise: ask all, or use lsgd"
+        )
+        return (Remark(said, unstable=True),)
 
     def init(self, fed: Federation) -> State:
         s = super().init(fed)

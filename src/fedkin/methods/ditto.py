@@ -54,4 +54,4 @@ def global_and_own_steps(
     client.keep(v=v)
     shared.keep()
     personal.keep()
-    return {"dx": y - x}
+    return {"dx": y.sub_(x)}

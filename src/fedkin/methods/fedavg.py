@@ -57,7 +57,7 @@ class LocalizedFedAvg(FedAvg):
 
 
 def local_sgd(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:
-    return {"dx": sgd(client, x, lr, work) - x}
+    return {"dx": sgd(client, x, lr, work).sub_(x)}  # in memory of its own
 
 
 def fine_tune(client: Client, x: Tensor, lr: Any, **work: Any) -> dict[str, Tensor]:

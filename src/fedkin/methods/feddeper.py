@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import torch
 from torch import Tensor
 from typing_extensions import Doc
 
@@ -16,8 +17,8 @@ from fedkin.methods.base import SGD_ONLY, NotNegative, Remark, Share, State, own
 from fedkin.methods.fedavg import FedAvg
 from fedkin.methods.registry import register
 
-# of the largest stable rho, what is taken when it is left out
-SPARE = 0.9
+# of the largest stable rho, what is taken when it is left out, and from where on it is too near
+SPARE, NEAR = 0.7, 0.8
 
 
 @register("feddeper")
@@ -38,8 +39,9 @@ class FedDeper(FedAvg):
       (2*s/(rho*K) - 1 - s*(1 - lam)/lam) / (1 - s*(1 - p*lam)/(p*lam))
     of what FedAvg would. With everybody asked that is at least half while
     rho*K <= lam/(1 + lam), three quarters while rho*K <= lam/(1 + 3*lam), and beyond lam it may be
-    less than nothing: x goes uphill. A rho beyond the smaller of the first two bounds is told
-    before the run. Left out, rho is nine tenths of the first or all of the third, whichever is
+    less than nothing: x goes uphill. With few asked it is many times FedAvg's near the first bound,
+    and losses creep up. A rho beyond eight tenths of the first bound or beyond the second is told
+    before the run. Left out, rho is seven tenths of the first or all of the third, whichever is
     less. Lost clients are left out of the mean and keep their v_i.
     """
 
@@ -72,6 +74,12 @@ class FedDeper(FedAvg):
         """Up to this x loses no more than such a share of FedAvg's pace, if everybody is asked."""
         return lost * self.lam / (self.lam + lost * (1 - self.lam)) / self.steps(fed)
 
+    def pace(self, fed: Federation, rho: float) -> float:
+        """How far x moves in a round, of what FedAvg would, where gradients hardly change."""
+        s, back = 1 - (1 - rho) ** self.steps(fed), self.lam * fed.asked / fed.size
+        led = 2 * s / (rho * self.steps(fed)) - 1 - s * (1 - self.lam) / self.lam
+        return led / (1 - s * (1 - back) / back)
+
     def lean(self, fed: Federation) -> float:
         """rho: given, or as large as both bounds allow with something to spare."""
         if self.rho is not None:
@@ -80,20 +88,25 @@ class FedDeper(FedAvg):
 
     def remarks(self, fed: Federation) -> tuple[Remark, ...]:
         stable, brisk = self.stable_rho(fed), self.brisk_rho(fed, 1 / 2)
-        if self.rho is None or self.rho <= min(stable, brisk):
+        if self.rho is None or self.rho <= min(NEAR * stable, brisk):
             return ()
         where = f"{self.steps(fed)} local steps and lam = {self.lam:g}"
+        asked = f"{fed.asked} of {fed.size} clients in a round, {where}"
         if self.rho > stable:
+            bound = f"beyond {stable:.3g}, up to which feddeper is stable with {asked}"
+        elif self.rho <= brisk:
             bound = (
-                f"{stable:.3g}, up to which feddeper is stable with {fed.asked} of {fed.size} "
-                f"clients in a round, {where}"
+                f"close to {stable:.3g}, up to which feddeper is stable with {asked}: its shared "
+                f"model moves {self.pace(fed, self.rho):.2g} times as far as fedavg's, and losses "
+                "may creep up"
             )
         else:
             bound = (
-                f"{brisk:.3g}, up to which feddeper's shared model keeps at least half of fedavg's "
-                f"pace with {where} (beyond {self.lam / self.steps(fed):.3g} it may go uphill)"
+                f"beyond {brisk:.3g}, up to which feddeper's shared model keeps at least half of "
+                f"fedavg's pace with {where} (beyond {self.lam / self.steps(fed):.3g} it may go "
+                "uphill)"
             )
-        said = f"rho = {self.rho:g} is beyond {bound}: lower rho, or leave it out"
+        said = f"rho = {self.rho:g} is {bound}: lower rho, or leave it out"
         return (Remark(said, unstable=True),)
 
     def round(self, fed: Federation, s: State) -> None:
@@ -121,5 +134,5 @@ def depersonalised_steps(
     steps = client.steps(**work)
     v = client.copy(client.recall("v", client.initial))
     y, v = client.repeat((steps + 1) // 2 if half else steps, both, client.copy(x), v)
-    client.keep(v=(1 - lam) * v + lam * y)
-    return {"dx": y - x}
+    client.keep(v=torch.lerp(v, y, lam))
+    return {"dx": y.sub_(x)}

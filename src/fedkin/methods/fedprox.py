@@ -41,4 +41,4 @@ def proximal_sgd(client: Client, x: Tensor, lr: Any, mu: Any, **work: Any) -> di
     local = Descent(client, lr, work)
     y = client.repeat(local.steps, lambda y: local.step(y, None, x, mu), client.copy(x))
     local.keep()
-    return {"dx": y - x}
+    return {"dx": y.sub_(x)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Doc
 
-from fedkin.core.client import Client
+from fedkin.core.client import Client, descend
 from fedkin.core.federation import Federation
 from fedkin.methods.base import Count, LocalWork, Positive, State
 from fedkin.methods.own_objective import OwnObjective
@@ -90,7 +90,7 @@ def step_both(
     def step(own: Tensor, beta: Tensor, done: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         by_w, by_beta = f.grads(own, beta, client.next_batch())
         size = lr if a is None else lr * a / (a + done)
-        return own - size * by_w, beta - size * by_beta, done + 1
+        return descend(own, size, by_w), descend(beta, size, by_beta), done + 1
 
     times = client.steps(local_steps, local_epochs)
     done = torch.zeros(len(client), 1).to(client.initial) + t

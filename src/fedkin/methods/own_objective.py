@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from fedkin.core.batches import Batch
 from fedkin.core.client import Client
 from fedkin.core.repetition import rows_of
 from fedkin.errors import FedkinError
-from fedkin.methods.shared.formulas import Gradient
+from fedkin.methods.shared.formulas import Gradient, times
 from fedkin.methods.shared.objectives import BLOCKS, Settings, get_objective
 
 
@@ -75,7 +74,7 @@ class OwnObjective:
             return [torch.stack(parts) for parts in found]
         if self.objective.slope is not None:
             scale = self.objective.scale(self.settings)
-            by_w = scale * self.objective.slope(look, scale * w, self.settings)
+            by_w = times(scale, self.objective.slope(look, times(scale, w), self.settings))
             return [by_w if name == "w" else torch.zeros_like(beta) for name in by]
         with torch.enable_grad():
             leaves = {
@@ -133,9 +132,9 @@ class _Look:
     def hvp(self, v: Tensor, u: Tensor) -> Tensor:
         return self.client.hvp(v, u, self._minibatch())
 
-    def turning(self, v: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """The gradient at v, and what gives the Hessian's product with any vector."""
-        return self.client.turning(v, self._minibatch())
+    def through_step(self, v: Tensor, a: Any) -> Tensor:
+        """The gradient by v of the loss after a gradient step of size a from there."""
+        return self.client.through_step(v, a, self._minibatch())
 
     def _minibatch(self) -> Batch:
         if self.batch is None:

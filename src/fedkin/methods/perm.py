@@ -44,10 +44,11 @@ class Perm(LearnsKin):
     at client c and no two models at one client, of K*T/S steps v_i <- v_i - lr*g_c(v_i). It is
     used as it is or after `tune_steps` steps at home.
 
-    lam: in the `trial` that follows the warm-up, models for lam = 0 (alone), lam_rel = 1 and lam
-    infinite (w itself: FedAvg goes on) are trained on four fifths of every client's data and
-    judged on the rest. Each client goes on, on all its data, in the way with the smallest loss to
-    be expected from everybody's losses and its own (see shared/choosing.py).
+    lam: until the end of the `trial` that follows the warm-up all train on four fifths of their
+    data, in three ways: alone (lam = 0, from the first round), lam_rel = 1, and lam infinite (w
+    itself: FedAvg goes on). They are judged on the rest. Everybody goes on, on all data, in the way
+    with the smallest mean loss, but for clients that are 95 % sure of another, from everybody's
+    losses and their own (see shared/choosing.py).
 
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
@@ -62,7 +63,7 @@ class Perm(LearnsKin):
 
     refuses: ClassVar[Mapping[str, str]] = {"optimiser_state": "clients train each other's models"}
 
-    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 20
+    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 10
     trial: Annotated[Count, Doc("rounds in which several lam are tried")] = 20
     lam_rel: Annotated[
         NotNegative | None,
@@ -106,6 +107,8 @@ class Perm(LearnsKin):
             self.average(fed, s, fed.sample() if everybody else self.half(fed), form)
         if s.rounds <= min(EARLY, self.warm_up):
             s.early = s.x
+        if s.trying:  # those alone begin at once, as they would without the others
+            self.send(fed, s, fed.sample(), fed.sample(), 0, form, 1.0)
         if early:
             return
         if s.epoch == 0:
@@ -134,31 +137,33 @@ class Perm(LearnsKin):
         self.hear(fed, s, form)
         own = None if s.trying else s.lam
         self.weigh(fed, s, self.tried if own is None else own.unique().tolist(), own)
-        visits = max(1, round(float((s.alpha > 0).sum(2).double().mean())))
+        travelling = s.alpha[s.trying :]  # in the trial the first stack stays at home
+        visits = max(1, round(float((travelling > 0).sum(2).double().mean())))
         random = fed.random("plan")
         plans = [
             shuffling.visits(shuffling.in_proportion(alpha, visits, random), s.kin, random)
-            for alpha in s.alpha
+            for alpha in travelling
         ]
         s.length = max([1, *(1 + int(plan[:, 0].max()) for plan in plans if len(plan))])
         s.plan, s.hop, s.share = shuffling.together(plans, s.length, random), 0, s.length / visits
 
     def visit_hosts(self, fed: Federation, s: State, form: Variant) -> None:
         """One round of visits, of every stack of models."""
-        present, work = fed.sample(), {"share": s.share, "lr": self.lr, **self.work}
-        for stack in range(len(s.alpha)):
-            now = s.plan[(s.plan[:, 0] == stack) & (s.plan[:, 1] == s.hop)].long()
+        present = fed.sample()
+        for stack in range(s.trying, len(s.alpha)):
+            now = s.plan[(s.plan[:, 0] == stack - s.trying) & (s.plan[:, 1] == s.hop)].long()
             now = now[torch.isin(now[:, 3], present)]
             if len(now):
-                self.send(fed, s, now[:, 3], now[:, 2], stack, form, **work)
+                self.send(fed, s, now[:, 3], now[:, 2], stack, form, s.share)
         s.hop += 1
 
     def send(
         self, fed: Federation, s: State, at: Tensor, of: Tensor, stack: int, form: Variant,
-        **work: Any,
+        share: float,
     ) -> None:  # fmt: skip
         """Models of the clients `of` train at others, and come back."""
-        fed.move(stay, at, s.v.at(stack * fed.size + of), form, **work)
+        models, work = s.v.at(stack * fed.size + of), {"lr": self.lr, **self.work}
+        fed.move(stay, at, models, form, share=share, **work)
 
     def ask(
         self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Rows,
@@ -214,7 +219,7 @@ class Perm(LearnsKin):
         if s.trying:
             for stack, lam in enumerate(self.tried):
                 places += stack * len(clients) * (s.lam == lam)
-        shared = s.lam.isinf() | (s.epoch == 0)
+        shared = s.lam.isinf() | (s.lam > 0) & (s.epoch == 0)
         models: Table = s.v
         return models.at(torch.where(shared, -1 - clients, places), self.one_for_all(s))
 

@@ -65,13 +65,18 @@ class LearnsKin(FedAvg):
         """Gradients at w as it was early, of those present whose last one is too old."""
         present = fed.sample()
         due = present[s.heard[present] < s.since]
+        x, form = self.compared(fed, s, form)
         r = fed.map(
-            gradient_at, due, {"x": s.early}, variant=form, batches=self.gradient_batches,
-            sketch=self.sketched(fed.size, len(s.early)),
+            gradient_at, due, {"x": x}, variant=form, batches=self.gradient_batches,
+            sketch=self.sketched(fed.size, len(x)),
         )  # fmt: skip
         if r.arrived.any():
             s.g[due[r.arrived]] = r["g"][r.arrived]
             s.heard[due[r.arrived]] = s.epoch
+
+    def compared(self, fed: Federation, s: State, form: Variant) -> tuple[Tensor, Variant]:
+        """The model by whose gradients clients are compared."""
+        return s.early, form
 
     def weigh(self, fed: Federation, s: State, lams: Sequence[float], own: Tensor | None) -> None:
         """Everybody's kin and weights, for each of these lam or, with a lam of its `own`, one."""

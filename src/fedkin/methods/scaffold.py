@@ -51,6 +51,7 @@ def corrected_sgd(client: Client, x: Tensor, c: Tensor, lr: Any, **work: Any) ->
     y = client.repeat(
         steps, lambda y: client.descend_(y, lr, minus=shift, times=lr), client.copy(x)
     )
-    dc = (x - y) / (steps * lr) - c
+    dx = y.sub_(x)
+    dc = (dx / (-steps * lr)).sub_(c)
     client.keep(c=ci + dc)
-    return {"dx": y - x, "dc": dc}
+    return {"dx": dx, "dc": dc}

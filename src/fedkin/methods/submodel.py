@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests, Step
-from fedkin.core.variants import OwnClasses, Variant
+from fedkin.core.variants import PLAIN, OwnClasses, Variant
 from fedkin.errors import FedkinError
 from fedkin.methods.base import CountOrZero, Positive, Remark, State
 from fedkin.methods.fedavg import FedAvg, fine_tune, local_sgd
@@ -124,8 +124,15 @@ class Submodel(FedAvg):
         return (Remark(said),)
 
     def round(self, fed: Federation, s: State) -> None:
-        rates, who = rates_now(fed, s.rates, self.rates, self.capacity), fed.sample()
-        changes = [self.train(fed, s, rate, at) for rate, at in levels(rates, who)]
+        rates = rates_now(fed, s.rates, self.rates, self.capacity)
+        self.average_parts(fed, s, rates, fed.sample())
+        note_output(fed, s, self.output)
+
+    def average_parts(
+        self, fed: Federation, s: State, rates: Tensor, who: Tensor, **form: Any
+    ) -> None:
+        """Clients train their parts of x, and x moves along their mean."""
+        changes = [self.train(fed, s, rate, at, **form) for rate, at in levels(rates, who)]
         total = sum(change.total for change in changes) or 1.0
         held = torch.stack([change.weight for change in changes]).sum(0)
         s.trained = s.trained | (held > 0)
@@ -136,7 +143,6 @@ class Submodel(FedAvg):
         counted = total if self.aggregation == "fill" else torch.where(held > 0, held, 1)
         dx = torch.stack([c.mean * (c.weight / counted) for c in changes]).sum(0)
         self.advance(s, dx, any(change.total for change in changes))
-        note_output(fed, s, self.output)
 
     def had(self, fed: Federation, rates: Tensor) -> Tensor:
         """The share of channels that models of these rates really have: widths are whole."""
@@ -147,12 +153,12 @@ class Submodel(FedAvg):
 
     def train(
         self, fed: Federation, s: State, rate: float, at: Tensor, step: Step = local_sgd,
-        **hyper: Any,
+        form: Variant = PLAIN, **hyper: Any,
     ) -> Change:  # fmt: skip
         """The clients `at`, all of one size, train their part of x."""
         index, more = self.part(fed, rate, fed.round - 1, at), self.enlarged(fed, rate)
         weights, hyper = self.weights(fed), {**hyper, "lr": self.lr, **self.work}
-        variant = Variant(rate, self.scaler is True, self.own_classes)
+        variant = Variant(rate, self.scaler is True, self.own_classes, form.held_out)
         if self.own_classes:
             step = sgd_and_classes
         if len(index) > 1:

@@ -141,10 +141,10 @@ class SubmodelPermTwoStage(PermTwoStage, Submodel):
         return found
 
 
-@register("submodel-perm", sized=("perm",))
+@register("submodel-perm-printed", sized=("perm-printed",))
 @dataclass
-class SubmodelPerm(SubmodelPermTwoStage, PermPrinted):
-    """PERM in a single loop with models of different sizes (Deng et al., 2023).
+class SubmodelPermPrinted(SubmodelPermTwoStage, PermPrinted):
+    """PERM in a single loop with models of different sizes, as printed (Deng et al., 2023).
 
     Weights and models as in "submodel-perm-two-stage", learnt together as in "perm-printed": once
     per epoch, or in every round (`refresh`), clients send g_j anew, and beside it the gradient of

@@ -101,6 +101,18 @@ class Layout:
         return module
 
 
+# numbers from which rows begin at cache lines of their own: matrix products into rows that begin
+# anywhere take a quarter longer (shorter rows are better side by side)
+LONG, LINE = 1 << 14, 64
+
+
+def empty_rows(count: int, like: Tensor) -> Tensor:
+    """Room for so many models as long as the rows of `like`."""
+    size, line = like.shape[-1], LINE // like.element_size()
+    width = -(-size // line) * line if size >= LONG else size
+    return torch.empty(count, width, dtype=like.dtype, device=like.device)[:, :size]
+
+
 class Parted:
     """Rows of models [B, d] in which each parameter was looked up once."""
 

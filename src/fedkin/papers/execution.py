@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -53,34 +53,42 @@ def run(
 
     With several `jobs` in so many processes at a time, but those whose runs are timed.
     """
-    for panel in job.panels:
-        if panel.experiment:
-            rows = _experiment(job, panel)
-        else:
-            panel = tuned(panel, job.parent, describe, on_round, stop)
-            if stop.is_set():
-                raise StoppedError(STOPPED)
-            entries = panel.entries(job.seeds)
-            _check_same(entries, job.parent)
-            diverged = _run_panel(job, panel, entries, describe, on_round, stop, jobs)
-            rows = _measure(job, panel, diverged)
-            for entry in entries:
-                _prune(entry.folder(job.parent))
-        _keep(job, panel, rows)
+    for panels in _groups(job):
+        if panels[0].experiment:
+            _keep(job, panels[0], _experiment(job, panels[0]))
+            continue
+        panels = [tuned(panel, job.parent, describe, on_round, stop) for panel in panels]
+        if stop.is_set():
+            raise StoppedError(STOPPED)
+        entries = [entry for panel in panels for entry in panel.entries(job.seeds)]
+        _check_same(entries, job.parent)
+        diverged = _run_panels(job, panels, entries, describe, on_round, stop, jobs)
+        for panel in panels:
+            _keep(job, panel, _measure(job, panel, diverged))
+        for entry in entries:
+            _prune(entry.folder(job.parent))
 
 
-def _run_panel(
-    job: Job, panel: Panel, entries: list[Entry], describe: Describe,
+def _groups(job: Job) -> list[list[Panel]]:
+    """Panels to be run at once: all, where the item says so, else one after the other."""
+    if job.item.together:
+        return [list(job.panels)]
+    return [[panel] for panel in job.panels]
+
+
+def _run_panels(
+    job: Job, panels: Sequence[Panel], entries: list[Entry], describe: Describe,
     on_round: Callable[[str], None], stop: threading.Event, jobs: int,
 ) -> set[Path]:  # fmt: skip
     """The folders of runs that diverged; those that did before are not run again."""
     folders = [entry.folder(job.parent) for entry in entries]
     diverged = {folder for folder in folders if (folder / DIVERGED).exists()}
     entries = [entry for entry in entries if entry.folder(job.parent) not in diverged]
-    groups = [[entry] for entry in entries] if panel.alone else [entries]
-    start = time.perf_counter()
+    alone = any(panel.alone for panel in panels)
+    groups = [[entry] for entry in entries] if alone else [entries]
+    start = computed()
     for group in groups:
-        if jobs > 1 and not panel.alone:
+        if jobs > 1 and not alone:
             found = execute_in_processes(group, job.parent, on_round, stop, jobs)
         else:
             found = execute(group, job.parent, describe, on_round, stop)
@@ -91,7 +99,8 @@ def _run_panel(
             diverged.add(Path(place))
         if stop.is_set():
             break
-    _add_time(job.parent / panel.folder, time.perf_counter() - start)
+    for panel in panels:
+        _add_time(job.parent / panel.folder, (computed() - start) / len(panels))
     if stop.is_set():
         raise StoppedError(STOPPED)
     return diverged
@@ -150,9 +159,9 @@ def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
         place = job.parent / panel.folder / f"seed-{seed}.json"
         known: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
         if known.get("run") != dict(panel.run):
-            start = time.perf_counter()
+            start = computed()
             known = {"run": dict(panel.run), "found": panel.experiment(seed=seed, **panel.run)}
-            _add_time(place.parent, time.perf_counter() - start)
+            _add_time(place.parent, computed() - start)
             write_text(place, json.dumps(known, indent=1))
         rows += [{"panel": panel.name, "line": label, "seed": seed, "measure": name,
                   "value": value} for label, found in known["found"].items()
@@ -168,6 +177,13 @@ def _prune(path: Path) -> None:
     for model in (path / "models").glob("*.safetensors"):
         if model.stem != "global":
             model.unlink()
+
+
+def computed() -> float:
+    """Processor seconds so far, with those of workers that have ended: they say what an item costs
+    whatever else the machine does."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _add_time(folder: Path, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """All recipes, by paper."""
 
-from fedkin.papers import beyond, feddeper, perm, pfedkm, submodel, unified
+from fedkin.papers import beyond, feddeper, neighbours, perm, pfedkm, submodel, unified
 from fedkin.papers.item import Item
 
 PAPERS: dict[str, tuple[Item, ...]] = {
@@ -9,10 +9,13 @@ PAPERS: dict[str, tuple[Item, ...]] = {
     "submodel": submodel.ITEMS,
     "unified": unified.ITEMS,
     "feddeper": feddeper.ITEMS,
+    "neighbours": neighbours.ITEMS,
     "beyond": beyond.ITEMS,
 }
 # what no paper claims: methods side by side
 OWN = "beyond"
+# what has no figures to choose from: run as a whole unless an item is named
+WHOLE = ("neighbours", OWN)
 # what the papers are called
 TITLES = {
     "perm": "Distributed Personalized Empirical Risk Minimization",
@@ -20,5 +23,6 @@ TITLES = {
     "submodel": "Convergence and Stability of Distributed Sub-model Training",
     "unified": "Personalized Federated Learning: A Unified Framework and Universal Optimization",
     "feddeper": "Depersonalized Federated Learning",
+    "neighbours": "one claim each of eleven methods' papers",
     "beyond": "which method when",
 }

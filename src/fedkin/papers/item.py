@@ -156,7 +156,8 @@ class Item:
     `chosen` says what the paper leaves open; `readings` where its text can be read in two
     ways, or is mistaken, and which lines are which; `ours` which claims, or which of their
     bounds, are not the paper's. `matrix`: its numbers are shown with a column for every panel,
-    and those in bold that may be the best.
+    and those in bold that may be the best. `together`: its panels have models of one shape and
+    few data, and are run in lockstep.
     """
 
     kind: Literal["table", "figure", "experiment"]
@@ -171,6 +172,7 @@ class Item:
     ours: str = ""
     seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
     matrix: bool = False
+    together: bool = False
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ TOOK, MEASURED, FACTS = "took.json", "measured.csv", "facts.json"
 
 
 def took(folder: Path) -> float:
-    """Seconds spent on a panel so far."""
+    """Processor seconds spent on a panel so far."""
     path = folder / TOOK
     return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
 

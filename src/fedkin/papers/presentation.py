@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -140,7 +139,7 @@ def facts(outcome: Outcome) -> list[str]:
     if rounds:
         ends = dict.fromkeys((rounds[0], rounds[-1]))
         found.append(f"{' to '.join(map(str, ends))} rounds")
-    found.append(f"{duration(outcome.seconds)} on {os.cpu_count()} cores")
+    found.append(f"{duration(outcome.seconds)} of one core")
     return found
 
 
@@ -193,7 +192,8 @@ def claim_words(judged: Judged, outcome: Outcome) -> str:
 
 
 def part_list(judged: Judged, outcome: Outcome) -> str:
-    """All comparisons of a claim when they are few, else those that are not as said."""
+    """All comparisons of a claim when they are few, else those that are not as said; and how many
+    were not run."""
     bad = [part for part in judged.parts if part.verdict is not Verdict.HOLDS]
     told = bad or list(judged.parts)
     many, good = len(judged.parts), len(judged.parts) - len(bad)
@@ -201,7 +201,9 @@ def part_list(judged: Judged, outcome: Outcome) -> str:
     numbers = "; ".join(part_words(part, outcome) for part in told[:MOST_PARTS])
     more = f"; and {len(told) - MOST_PARTS} more in claims.csv" if len(told) > MOST_PARTS else ""
     lead = "not " if bad and good else ""
-    return f"{count}{lead}{numbers}{more}"
+    left = len(judged.claim.parts) - sum(part.part in judged.claim.parts for part in judged.parts)
+    unrun = f"; {left} more not run" if left else ""
+    return f"{count}{lead}{numbers}{more}{unrun}"
 
 
 def part_words(judged: JudgedPart, outcome: Outcome) -> str:

@@ -108,7 +108,8 @@ def _copied_figures(outcome: Outcome, folder: Path) -> list[str]:
 def read_results(folder: Path) -> list[Result]:
     """All results that are kept below a folder of pages."""
     found = []
-    for path in sorted((folder / RESULTS).glob("*.json")):
+    # by stem, so that NAME comes before NAME-2 and both keep their names when written again
+    for path in sorted((folder / RESULTS).glob("*.json"), key=lambda path: path.stem):
         try:
             found.append(Result.model_validate_json(path.read_text(encoding="utf-8")))
         except (ValidationError, ValueError) as error:

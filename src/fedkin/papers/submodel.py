@@ -126,9 +126,10 @@ def _panel(
         "rounds": 1000, "eval_every": 50, "checkpoint_every": 50, "fraction": 0.1,
         "baseline": False,
     }  # fmt: skip
+    # norms are settled at every client in an evaluation: it takes as long as many rounds
     smaller = {
-        "model": {"name": f"resnet18:{width},2"}, "rounds": 100, "eval_every": 25,
-        "checkpoint_every": 25,
+        "model": {"name": f"resnet18:{width},2"}, "rounds": 100, "eval_every": 50,
+        "checkpoint_every": 50,
     }  # fmt: skip
     return Panel(
         name or f"{images}-{level}", title, run, _lines(kinds, printed, local_epochs=1),

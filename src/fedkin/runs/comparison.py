@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from fedkin.data import ClientData
 from fedkin.errors import FedkinError
 from fedkin.methods.registry import form_for
 from fedkin.runs import contents
+from fedkin.runs.alone_once import Shared
 from fedkin.runs.config import RunConfig, make_config
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.folds import pool_folds
@@ -45,8 +46,11 @@ class Entry:
     def folder(self, parent: Path) -> Path:
         return parent / self.label / f"seed-{self.seed}"
 
-    def task(self, parent: Path, data: ClientData, describe: Describe) -> Task:
-        return make_task(self.label, self.folder(parent), self.config, data, describe)
+    def task(
+        self, parent: Path, data: ClientData, describe: Describe, shared: Shared | None = None
+    ) -> Task:
+        made = make_task(self.label, self.folder(parent), self.config, data, describe)
+        return replace(made, alone=shared.of(self.config, made.problem)) if shared else made
 
 
 def make_task(
@@ -129,6 +133,7 @@ def execute(
     errors, watch = Errors(), Watch(on_round, stop, trackers)
     todo = [entry for entry in entries if not (entry.folder(parent) / DONE).exists()]
     data: dict[str, ClientData] = {}
+    shared = Shared()
 
     def data_of(config: RunConfig) -> ClientData:
         key = f"{config.seed} {config.data.model_dump_json()}"
@@ -143,7 +148,7 @@ def execute(
             if in_folds(config):
                 folded.append(fold_tasks(entry.label, path, config, data_of, describe))
             else:
-                plain.append(entry.task(parent, data_of(config), describe))
+                plain.append(entry.task(parent, data_of(config), describe, shared))
         errors |= perform(plain + [task for own in folded for task in own.left], watch)
         for own in folded:
             if own.finish():

@@ -182,10 +182,15 @@ def save_contenders(
 
 def restore_contenders(
     contenders: Mapping[str, Contender], tensors: Mapping[str, Rows], numbers: Mapping[str, Any]
-) -> None:
-    """The opposite of the function above."""
+) -> list[Contender]:
+    """The opposite of the function above; returns rivals of the method that were not saved."""
+    behind = []
     for name, contender in contenders.items():
-        contender.restore(under(f"{name}.", tensors), numbers.get(name, {}))
+        if name != "method" and name not in numbers:
+            behind.append(contender)
+        else:
+            contender.restore(under(f"{name}.", tensors), numbers.get(name, {}))
+    return behind
 
 
 def under(prefix: str, tensors: Mapping[str, Rows]) -> dict[str, Rows]:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import pandas as pd
 
@@ -69,7 +69,14 @@ class RunFolder:
         return cls(path)
 
     def close(self) -> None:
+        """Let others work here; also the end of a `with` block."""
         self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def discard(self) -> None:
         """Remove a folder in which nothing was written yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from fedkin.errors import FedkinError
 
@@ -61,6 +60,8 @@ def is_number(name: str) -> bool:
 
 def nearest(names: Sequence[str], name: str) -> str:
     """`the nearest names are '53' and '55'`, or some of the names where none is close."""
+    from difflib import get_close_matches
+
     if is_number(name):
         numbers = sorted({n for n in names if is_number(n)}, key=lambda n: abs(int(n) - int(name)))
         near = sorted(numbers[:2], key=int)

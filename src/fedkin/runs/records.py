@@ -89,8 +89,7 @@ def scores_table(
     for kind in KINDS:
         found = scores.get(kind)
         for name in (*metrics, "loss"):
-            values = found[name].tolist() if found else [None] * len(names)
-            table[f"{kind}_{name}"] = [_or_none(value) for value in values]
+            table[f"{kind}_{name}"] = _cells(found[name]) if found else [None] * len(names)
     return table | _certainty(len(names), scores, metrics[0])
 
 
@@ -118,6 +117,12 @@ def numbers_row(number: int, values: Tensor) -> dict[str, list[Any]]:
 def _or_none(value: Any) -> Any:
     """None in place of NaN: in tables both are an empty cell."""
     return None if value != value else value
+
+
+def _cells(values: Tensor) -> list[Any]:
+    """The same of many; as a rule none of them is NaN."""
+    cells = values.tolist()
+    return [_or_none(cell) for cell in cells] if bool(values.isnan().any()) else cells
 
 
 def known(values: Tensor) -> Tensor:

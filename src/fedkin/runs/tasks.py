@@ -14,6 +14,7 @@ from fedkin.core.problem import Problem
 from fedkin.engines.lockstep import Lockstep, can_merge
 from fedkin.errors import FedkinError
 from fedkin.methods import Method
+from fedkin.runs.alone_once import AloneOnce
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.settings import Settings
 from fedkin.runs.trackers import make_tracker
@@ -33,7 +34,7 @@ MOST_NUMBERS = 250_000_000
 class Task:
     """One run to be made: where, its problem and method, and the text of its config file.
 
-    With `shards` its clients are on a Ray cluster.
+    With `shards` its clients are on a Ray cluster. `alone` has what other runs know of going alone.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Task:
     text: Callable[[], str]
     fold: int = 0
     shards: Shards | None = None
+    alone: AloneOnce | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _together(batch: Sequence[Task], watch: Watch) -> Errors:
         with _folder(task) as (folder, started):
             trainer = Trainer(
                 task.problem, task.method, task.settings, folder, merged, len(batch),
-                fold=task.fold,
+                fold=task.fold, alone=task.alone,
             )  # fmt: skip
             _live(task, trainer, started, watch, lock)
 
@@ -133,11 +135,9 @@ def _on_shards(task: Task, shards: Shards, watch: Watch) -> Errors:
 def _folder(task: Task) -> Iterator[tuple[RunFolder, bool]]:
     """The run's folder, which is made if it is not there; whether it was."""
     started = (task.path / "config.toml").exists()
-    folder = RunFolder.open(task.path) if started else RunFolder.create(task.path, task.text())
-    try:
+    made = RunFolder.open(task.path) if started else RunFolder.create(task.path, task.text())
+    with made as folder:
         yield folder, started
-    finally:
-        folder.close()
 
 
 def _live(

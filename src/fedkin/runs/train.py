@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,13 +66,15 @@ def train(
     elif folder:
         about = {"method": chosen.name, **asdict(checked), "options": asdict(chosen)}
         kept = RunFolder.create(Path(folder), to_toml({**about, "made_with": {"by": BY_PYTHON}}))
-    trainer = Trainer(problem, chosen, checked, kept, cluster=cluster_of(problem, checked, kept))
-    place = kept.path if kept else None
-    told = [make_tracker(t, place) if isinstance(t, str) else t for t in trackers]
-    if kept and resume:
-        for sentence in trainer.resume():
-            kept.log(sentence)
-    return trainer.run(followers(chosen.name, on_round, progress), told)
+    with kept or nullcontext():
+        cluster = cluster_of(problem, checked, kept)
+        trainer = Trainer(problem, chosen, checked, kept, cluster=cluster)
+        place = kept.path if kept else None
+        told = [make_tracker(t, place) if isinstance(t, str) else t for t in trackers]
+        if kept and resume:
+            for sentence in trainer.resume():
+                kept.log(sentence)
+        return trainer.run(followers(chosen.name, on_round, progress), told)
 
 
 def cluster_of(problem: Problem, settings: Settings, folder: RunFolder | None) -> Cluster | None:

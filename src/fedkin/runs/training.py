@@ -25,6 +25,7 @@ from fedkin.engines import Embedded, make_engine
 from fedkin.errors import LOWER_LR, DivergedError, FedkinError, FedkinWarning
 from fedkin.methods import Local, Method
 from fedkin.runs import checkpoint, newcomers
+from fedkin.runs.alone_once import AloneOnce
 from fedkin.runs.capacity import write_capacities
 from fedkin.runs.contender import (
     Contender,
@@ -67,7 +68,7 @@ class Trainer:
     exactly from the last checkpoint. `engine_for` gives each contender its engine when several
     runs, `sharing` of them, are computed as one: each is then charged its part of the time. With
     a `cluster` clients are in its shards. `fold`, from 1, is the place among several folds whose
-    scores are pooled.
+    scores are pooled. `alone` has what other runs found out about local-only training, or takes it.
     """
 
     # whether the noise of differential privacy must be one that nobody can compute again
@@ -83,12 +84,15 @@ class Trainer:
         sharing: int = 1,
         cluster: Cluster | None = None,
         fold: int = 0,
+        alone: AloneOnce | None = None,
     ) -> None:
         check_method(method)
         self.problem, self.method, self.folder = problem, method, folder
         self.cluster, self._sharing, self._fold = cluster, sharing, fold
         self._engine_for = cluster.engine_for if cluster else engine_for
         self.settings = settings or Settings()
+        self._alone = alone
+        self._told = self._baseline and alone is not None and alone.known(self.settings)
         check_schedule(method, self.settings)
         check_models(problem, method, self.settings, cluster is not None)
         if problem.data.newcomers is not None:
@@ -131,9 +135,14 @@ class Trainer:
     def make_contenders(self) -> dict[str, Contender]:
         """The method and, beside it, local-only training, as they are before the first round."""
         found = {"method": self._contender(self.method, "method")}
-        if self.settings.baseline and not isinstance(self.method, Local):
+        if self._baseline and not self._told:
             found["local"] = self._contender(local_like(self.method), "local")
         return found
+
+    @property
+    def _baseline(self) -> bool:
+        """Whether there is local-only training beside the method."""
+        return self.settings.baseline and not isinstance(self.method, Local)
 
     def _contender(self, method: Method, name: str) -> Contender:
         s = self.settings
@@ -283,6 +292,10 @@ class Trainer:
         times = resample_times(sum(int(part.sizes.sum()) for part in rows)) if last else 0
         noise = (times, self._fold)
         found = score_contenders(self.contenders, number, metrics, noise, self.settings)
+        if self._alone is not None and self._told:
+            found |= self._alone.scores[number]
+        elif self._alone is not None:
+            self._alone.note(number, self.method, found)
         if self._trivial is None:  # it is the same in every round
             self._trivial = score_trivial(self.contenders["method"].fed, metrics)
         found["trivial"] = self._trivial
@@ -383,8 +396,10 @@ class Trainer:
                 f"config.toml says {_listed(self._about())}: restore config.toml"
             )
         if found and stated:  # before anything is cut
-            restore_contenders(self.contenders, found.tensors(), stated.numbers)
+            behind = restore_contenders(self.contenders, found.tensors(), stated.numbers)
             go_on_with(self.contenders, stated.plain_choices())
+            for contender in behind:
+                self._catch_up(contender, found.round)
         self.round = self.saved_round = found.round if found else 0
         self.folder.cut_back(self.round)
         for name in ("metrics", "timing"):
@@ -402,13 +417,19 @@ class Trainer:
             damage.append(again if found else "no checkpoint is left: starting from round 0 again")
         return damage
 
+    def _catch_up(self, contender: Contender, last: int) -> None:
+        """Train a contender that the checkpoint does not have, up to this round."""
+        for number in range(1, last + 1):
+            now = scheduled(contender.method, self.settings, number)
+            contender.step(number, number == self.settings.rounds, now)
+
     def _about(self) -> dict[str, Any]:
         """Facts that must be equal in a checkpoint and in the run that reads it."""
         return {
             "method": self.method.name,
             "clients": self.problem.num_clients,
             "parameters": self.problem.size,
-            "baseline": "local" in self.contenders,
+            "baseline": self._baseline,
             **({"noise": self.guarantee.privacy.noise} if self.guarantee else {}),
         }
 

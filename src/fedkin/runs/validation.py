@@ -75,6 +75,9 @@ def make_method(name: str, options: Mapping[str, Any]) -> Method:
     for option in options:
         if option not in known:
             refuse_setting(cls, option)
+            if option in cls.former:
+                now = " or ".join(cls.former[option])
+                raise FedkinError(f"setting {option} of {cls.name} is now called {now}")
             raise unknown("setting", option, [*known, *(f.name for f in fields(Settings))])
     checked = validated(options_model(cls), options, f"method '{cls.name}'")
     return cls(**{option: getattr(checked, option) for option in options})

@@ -60,7 +60,7 @@ def read_mixing(folder: Path) -> tuple[Tensor, tuple[str, ...]]:
     if not (folder / TABLE).is_file():
         raise FedkinError(
             f"{folder} has no {TABLE}: only finished runs of methods that learn who to learn "
-            "with (perm, perm-printed, perm-two-stage, submodel-perm) have one"
+            "with (perm and its forms) have one"
         )
     table = read_table(folder / TABLE, ("client",))
     names = tuple(table.get("client", ()))

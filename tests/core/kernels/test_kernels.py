@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedkin.core.kernels import ModelSpec, UnsupportedLayerError, make_kernel
+from fedkin.core.kernels.functional import OneByOne, Stacked
 from fedkin.core.kernels.native import Native
 from fedkin.core.kernels.tangents import NativeTwice
 from fedkin.core.losses import LOSSES, get_loss
@@ -112,14 +115,18 @@ def test_gradients_and_values_equal_autograd(model: str, loss: str) -> None:
         torch.testing.assert_close(kernel.grad(v, x, y, w), slope, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("model", [name for name in MODULES if name != "residual"])
 @pytest.mark.parametrize("examples", [1, EXAMPLES])
-def test_a_step_in_place_is_the_step_along_autograds_gradient(model: str, examples: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "make"),
+    [(name, Native) for name in MODULES if name != "residual"]
+    + [("residual", OneByOne), ("residual", Stacked)],
+)
+def test_a_step_in_place_is_the_step_along_autograds_gradient(model, make, examples: int) -> None:
     spec, (v, x, y, w) = setup(model)
+    kernel = make(spec)
     x, y, w, rates = x[:, :examples], y[:, :examples], w[:, :examples], torch.rand(ROWS, 1).double()
     _, slope = reference(spec, v, x, y, w)
     _, even = reference(spec, v, x, y, torch.full_like(w, 1 / examples))
-    kernel = Native(spec)
     for lr, weights, expected in ((0.3, w, slope), (rates, w, slope), (rates, None, even)):
         own, other = v.clone(), torch.randn_like(v)
         assert kernel.descend_(own, lr, x, y, weights, own) is own
@@ -127,15 +134,6 @@ def test_a_step_in_place_is_the_step_along_autograds_gradient(model: str, exampl
         into = other.clone()
         assert kernel.descend_(v, lr, x, y, weights, into) is into
         torch.testing.assert_close(into, other - lr * expected, rtol=1e-10, atol=1e-12)
-        for towards in (torch.randn_like(v), torch.randn_like(v[:1])):
-            for pull in (0.2, torch.rand(ROWS, 1).double()):
-                drawn = kernel.descend_(own := v.clone(), lr, x, y, weights, own, towards, pull)
-                moved = v - pull * (v - towards) - lr * expected
-                torch.testing.assert_close(drawn, moved, rtol=1e-10, atol=1e-12)
-                less = (towards, pull, towards.roll(1, 1), 0.5 * pull)
-                drawn = kernel.descend_(own := v.clone(), lr, x, y, weights, own, *less)
-                moved = moved - 0.5 * pull * towards.roll(1, 1)
-                torch.testing.assert_close(drawn, moved, rtol=1e-10, atol=1e-12)
 
 
 def test_the_hinge_is_that_of_pytorch() -> None:
@@ -217,6 +215,62 @@ def test_second_derivatives_written_out_are_those_of_autograd(activation, loss) 
         slope, turn = NativeTwice(spec).turning(v, x, y, w)
         torch.testing.assert_close(slope, make_kernel("vmap", spec).grad(v, x, y, w))
         torch.testing.assert_close(turn(u), expected)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU])
+@pytest.mark.parametrize("loss", ["cross-entropy", "logistic", "squared-error", "hinge"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_through_a_step_is_that_of_autograd(activation, loss, bias) -> None:
+    outputs = 1 if loss in ("logistic", "squared-error") else 12
+    layers = [nn.Linear(20, 15, bias), activation(), nn.Linear(15, 13, bias), activation()]
+    module = nn.Sequential(nn.Flatten(), *layers, nn.Linear(13, outputs, bias)).double()
+    spec = ModelSpec(module, Layout.of(module), get_loss(loss))
+    g = torch.Generator().manual_seed(0)
+    v = torch.randn(3, spec.layout.size, generator=g, dtype=torch.float64)
+    x = torch.randn(3, 4, 4, 5, generator=g, dtype=torch.float64)
+    y, a = torch.randint(0, 2, (3, 4), generator=g), 0.3
+    for w in (None, torch.rand(3, 4, generator=g, dtype=torch.float64)):
+        found = make_kernel("native", spec).through_step(v, torch.tensor(a, dtype=v.dtype), x, y, w)
+        expected = torch.stack([
+            through_a_step(spec, a, v[i], x[i], y[i], torch.full((4,), 0.25) if w is None else w[i])
+            for i in range(3)
+        ])  # fmt: skip
+        torch.testing.assert_close(found, expected)
+
+
+def through_a_step(spec: ModelSpec, a: float, v: Tensor, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """The gradient of v -> f(v - a*grad f(v)), by differentiating twice."""
+
+    def loss(vector: Tensor) -> Tensor:
+        named = {k: p[0] for k, p in spec.layout.split(vector[None]).items()}
+        outputs = torch.func.functional_call(spec.module, named, (x,))
+        return (spec.loss.value(outputs, y) * w.double()).sum()
+
+    return torch.func.grad(lambda vector: loss(vector - a * torch.func.grad(loss)(vector)))(v)
+
+
+@pytest.mark.parametrize("sizes", [(784, 200, 200, 10), (60, 64, 10), (60, 10)])
+def test_the_gradient_through_a_step_takes_at_most_the_work_of_three(sizes) -> None:
+    layers = [layer for p, q in pairwise(sizes) for layer in (nn.Linear(p, q), nn.ReLU())]
+    module = nn.Sequential(*layers[:-1])
+    spec = ModelSpec(module, Layout.of(module), get_loss("cross-entropy"))
+    v, x = torch.randn(4, spec.layout.size), torch.randn(4, 20, sizes[0])
+    y, kernel, work = torch.zeros(4, 20, dtype=torch.int64), make_kernel("native", spec), []
+    for once in (
+        lambda: kernel.grad(v, x, y, None), lambda: kernel.through_step(v, 0.1, x, y, None)
+    ):  # fmt: skip
+        with FlopCounterMode(display=False) as counter:
+            once()
+        work.append(counter.get_total_flops())
+    assert work[1] <= 3 * work[0]
+
+
+def test_many_examples_go_through_a_step_by_gradients_which_is_less_work() -> None:
+    module = nn.Sequential(nn.Linear(60, 10))
+    spec = ModelSpec(module, Layout.of(module), get_loss("cross-entropy"))
+    kernel, v = make_kernel("native", spec), torch.randn(2, spec.layout.size)
+    x, y = torch.randn(2, 500, 60), torch.zeros(2, 500, dtype=torch.int64)
+    assert kernel.through_step(v, 0.1, x, y, None) is None
 
 
 def test_a_hessian_product_takes_about_the_work_of_two_gradients() -> None:

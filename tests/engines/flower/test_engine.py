@@ -20,6 +20,7 @@ from fedkin.errors import DivergedError
 from fedkin.methods import FedAvg, Scaffold
 from fedkin.runs.evaluation import score_model
 from tests.helpers import blobs, run
+from tests.zoo import zoo_problem
 
 SITES = ("a", "b", "c", "d")
 Spoil = Callable[[str, Message], Message | str | None]
@@ -51,8 +52,8 @@ def problem() -> Problem:
     return Problem(nn.Linear(5, 3), blobs(clients=len(SITES)))
 
 
-def federation(spoil: Spoil) -> tuple[Federation, list[str]]:
-    p, said = problem(), list[str]()
+def federation(spoil: Spoil, given: Problem | None = None) -> tuple[Federation, list[str]]:
+    p, said = given or problem(), list[str]()
     boys = Boys(p, spoil)
     engine = Flower(boys, SITES, "x", "method", 1, torch.device("cpu"), said.append)
     return Federation(p, engine), said
@@ -72,6 +73,15 @@ def test_a_sound_post_gives_the_wires_numbers(method: Any):
     fed, said = federation(lambda _, answer: answer)
     p = problem()
     assert run(method, fed, 3).x.equal(run(method, Federation(p, Wire(p)), 3).x)
+    assert not said
+
+
+@pytest.mark.parametrize("name", ["dropout", "batch-norm-1d", "lstm", "embedding", "together"])
+def test_models_of_many_kinds_give_the_wires_numbers(name: str) -> None:
+    fed, said = federation(lambda _, answer: answer, zoo_problem(name))
+    other = zoo_problem(name)
+    method = FedAvg(lr=0.1, local_steps=3)
+    assert run(method, fed, 2).x.equal(run(method, Federation(other, Wire(other)), 2).x)
     assert not said
 
 

@@ -35,10 +35,10 @@ def test_a_node_whose_parent_died_ends_although_it_seeks_a_server(tmp_path: Path
         parent = Process(start_a_node, [tmp_path], tmp_path / "log")
         processes.append(parent)
         seeks = tmp_path / "supernode.log"
-        until(lambda: seeks.exists() and "retrying" in seeks.read_text(), 60, parent.text)
+        until(lambda: seeks.exists() and "retrying" in seeks.read_text(), parent.text)
         (node,) = parent.children()
         parent.send(number)
-        until(lambda: not Path(f"/proc/{node}").exists(), 20, seeks.read_text)
+        until(lambda: not Path(f"/proc/{node}").exists(), seeks.read_text)
 
 
 def test_where_one_cannot_listen_is_told_why():

@@ -52,9 +52,7 @@ def returns(name: str, node: int) -> Callable[[Scripted], None]:
     return lambda transport: transport._meet(node, ({}, card(name)))
 
 
-def exchange(
-    transport: Scripted, sites: str, everyone: bool = False
-) -> dict[int, Message | str]:
+def exchange(transport: Scripted, sites: str, everyone: bool = False) -> dict[int, Message | str]:
     return transport.exchange([SiteRequest(name, {}, {}, {}) for name in sites], everyone)
 
 

@@ -10,14 +10,17 @@ from fedkin.core.federation import Federation
 from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.engines.ray import shards as shards_module
+from fedkin.engines.ray.connection import RaySettings
 from fedkin.engines.ray.engine import RayEngine
 from fedkin.engines.ray.shard import versions
 from fedkin.engines.ray.shards import Shards
 from fedkin.errors import FedkinError
+from fedkin.methods import FedAvg
 from fedkin.methods.scaffold import Scaffold
 from tests.helpers import federation, personal_models, run
 from tests.helpers import make_named as make
 from tests.test_common_checks import every_method
+from tests.zoo import zoo_problem
 
 
 def sharded(shards: Shards, problem: Problem, name: str = "x", **options: object) -> Federation:
@@ -40,6 +43,21 @@ def test_shards_give_the_embedded_engines_numbers_and_counts(
         models.append(personal_models(method, fed, run(method, fed, 3)))
     torch.testing.assert_close(models[1], models[0], rtol=0, atol=1e-10)
     assert torch.equal(there.accounts.table, here.accounts.table)
+
+
+@pytest.mark.slow  # needs processors that the shards of the other tests here hold
+def test_dropout_batch_norm_lstm_and_embedding_give_the_embedded_engines_numbers(
+    local_ray: None,
+) -> None:
+    problem = zoo_problem("together")
+    shards = Shards(problem.data, RaySettings(shards=2, timeout=240), lambda sentence: None)
+    shards.begin(problem)
+    there = Federation(problem, RayEngine(shards, "x", "autograd:1:1x1", None, None, ()), seed=3)
+    here = federation(problem, "embedded", "autograd:1:1x1", seed=3)
+    method = FedAvg(lr=0.1, local_steps=3)
+    found, expected = (run(method, fed, 2).x for fed in (there, here))
+    shards.close_actors()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
 def test_a_request_that_arrives_twice_is_answered_alike_and_remembered_once(

@@ -1,6 +1,7 @@
 """Choices from few examples, against the textbook's formulas one client at a time."""
 
 import math
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -64,6 +65,17 @@ def test_a_client_whose_own_examples_say_so_clearly_deviates():
     way, _ = choosing.choose(found, alone=[0])
     assert (way[-2:] != 1).all()
     assert (way[:-2] == 1).all()
+
+
+def test_nobody_leaves_what_is_best_for_all_who_is_less_than_95_percent_sure():
+    _, found = losses(clients=40, ways=2, apart=0.3, gain=-0.1)
+    way, _ = choosing.choose(found, alone=[0])
+    mean, deviation = choosing.compare(found, 1)
+    of_alone = zip(mean[:, 0].tolist(), deviation[:, 0].tolist(), strict=True)
+    better = [NormalDist(0, d).cdf(-m) for m, d in of_alone]
+    assert [w == 0 for w in way] == [p > 0.95 for p in better]
+    assert any(0.5 < p < 0.95 for p in better)
+    assert any(p > 0.95 for p in better)
 
 
 def test_clients_that_were_not_heard_do_as_the_others():

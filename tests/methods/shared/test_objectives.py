@@ -226,8 +226,9 @@ def test_beta_alone_can_be_judged_where_it_is_a_model() -> None:
     betas, mixes = personal_models(alone, fed, state), personal_models(mixed, fed, state)
     torch.testing.assert_close(mixes, 0.6 * betas + 0.4 * alone.global_model(state))
     partly = LSGD(objective="ws2", shared_parts="0:2", beta_only=True)
-    with pytest.raises(FedkinError, match="beta alone is not a model"):
-        partly.init(fed)
+    for without in (partly, LSGD(objective="maml", beta_only=True)):
+        with pytest.raises(FedkinError, match="beta alone is not a model"):
+            without.init(fed)
 
 
 def test_parts_go_by_names_and_by_features() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedkin.methods.shared.shuffling import cyclic, first_free, in_proportion, packed
+from fedkin.methods.shared.shuffling import cyclic, first_free, in_proportion, packed, together
 
 
 def visits_of(plan):
@@ -106,4 +106,18 @@ def test_the_rounds_of_a_packed_epoch_come_in_any_order():
             times[model, np.flatnonzero(plan[:, model] == model)] += 1
     expected = seeds / n
     chi2 = ((times[1:] - expected) ** 2 / expected).sum(1)
+    assert chi2.max() < 25  # of 3 degrees of freedom: a chance of 1 in 50,000
+
+
+def test_lists_of_visits_side_by_side_have_each_its_rounds_in_a_random_order():
+    rounds, seeds = 4, 400
+    plans = [torch.tensor([[0, 5, 7], [2, 6, 7]]), torch.tensor([[0, 8, 9]])]
+    times = np.zeros((2, rounds))
+    for seed in range(seeds):
+        found = together(plans, rounds, np.random.default_rng(seed)).tolist()
+        assert [row[0] for row in found] == [0, 0, 1]
+        assert [row[2:] for row in found] == [[5, 7], [6, 7], [8, 9]]
+        assert found[0][1] != found[1][1]  # what was in different rounds still is
+        times[[0, 1], [found[0][1], found[2][1]]] += 1
+    chi2 = ((times - seeds / rounds) ** 2 / (seeds / rounds)).sum(1)
     assert chi2.max() < 25  # of 3 degrees of freedom: a chance of 1 in 50,000

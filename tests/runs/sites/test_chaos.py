@@ -36,7 +36,7 @@ def rounds_done(run: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_killed_site_with_a_key_comes_back_as_itself(tmp_path: Path):
     names = ("north", "south")
     files = write_data(tmp_path, names, more=2000)
@@ -53,12 +53,12 @@ def test_a_killed_site_with_a_key_comes_back_as_itself(tmp_path: Path):
         server = Process(fedkin, [*begin, "--wait", 1], tmp_path / "server.log")
         north, south = join("north"), join("south")
         processes += [server, north, south]
-        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        until(lambda: rounds_done(run) >= 2, server.text)
         south.kill()
         again = join("south")
         processes.append(again)
-        assert server.ends(400) == 0, server.text()
-        assert [north.ends(60), again.ends(60)] == [0, 0], again.text()
+        assert server.ends() == 0, server.text()
+        assert [north.ends(), again.ends()] == [0, 0], again.text()
     plan = Plan.read(run)
     for name in names:
         store = Store(tmp_path / name / "memory" / plan.experiment / "method")
@@ -69,7 +69,7 @@ def test_a_killed_site_with_a_key_comes_back_as_itself(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
     files = write_data(tmp_path)
     config = write_config(tmp_path, "scaffold", ROUNDS, lr=0.02, local_steps=1500)
@@ -82,12 +82,12 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
         sites = {name: site(tmp_path, name, files[name], address) for name in NAMES}
         processes += sites.values()
 
-        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        until(lambda: rounds_done(run) >= 2, server.text)
         sites["clinic-b"].kill()
         again = site(tmp_path, "clinic-b", files["clinic-b"], address)
         processes.append(again)
 
-        until(lambda: rounds_done(run) >= 5, 120, server.text)
+        until(lambda: rounds_done(run) >= 5, server.text)
         server.kill()
         done = rounds_done(run)
         assert done < ROUNDS
@@ -95,9 +95,9 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
             fedkin, ["serve", "--resume", run, "--port", port], tmp_path / "resumed.log"
         )
         processes.append(resumed)
-        assert resumed.ends(200) == 0, resumed.text()
+        assert resumed.ends() == 0, resumed.text()
         for process in (sites["clinic-a"], again, sites["clinic-c"]):
-            assert process.ends(60) == 0, process.text()
+            assert process.ends() == 0, process.text()
 
     plan = Plan.read(run)
     assert plan.starts == 2
@@ -118,7 +118,7 @@ def test_a_killed_site_and_a_killed_server_change_nothing(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_whose_superlink_was_killed_says_how_to_go_on(tmp_path: Path):
     files = write_data(tmp_path, ("a", "b"))
     config = write_config(tmp_path, "fedavg", 6, local_steps=1000)
@@ -128,19 +128,19 @@ def test_a_run_whose_superlink_was_killed_says_how_to_go_on(tmp_path: Path):
         server = Process(fedkin, begin, tmp_path / "server.log")
         processes.append(server)
         processes += [site(tmp_path, n, files[n], f"127.0.0.1:{port}") for n in files]
-        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        until(lambda: rounds_done(run) >= 2, server.text)
         (link,) = server.children()
         os.kill(link, signal.SIGKILL)
-        assert server.ends(150) == 2
+        assert server.ends() == 2
         assert f"fedkin serve --port {port} --resume {run}" in server.text()
         again = Process(fedkin, ["serve", "--resume", run, "--port", port], tmp_path / "again.log")
         processes.append(again)
-        assert again.ends(150) == 0, again.text()
+        assert again.ends() == 0, again.text()
     assert rounds_done(run) == 6
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_without_a_site_in_reach_can_be_stopped(tmp_path: Path, number: int):
     files = write_data(tmp_path, ("a",))
@@ -151,9 +151,9 @@ def test_a_server_without_a_site_in_reach_can_be_stopped(tmp_path: Path, number:
         server = Process(fedkin, begin, tmp_path / "server.log")
         only = site(tmp_path, "a", files["a"], f"127.0.0.1:{port}")
         processes += [server, only]
-        until(lambda: rounds_done(run) >= 1, 120, server.text)
+        until(lambda: rounds_done(run) >= 1, server.text)
         only.kill()
-        server.says("no site can be reached", 90)
+        server.says("no site can be reached")
         server.send(number)
-        assert server.ends(30) == 128 + number, server.text()
+        assert server.ends() == 128 + number, server.text()
     assert f"fedkin serve --port {port} --resume {run}" in server.text()

@@ -182,7 +182,7 @@ def test_a_run_begins_with_the_model_in_its_folder(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_real_sites_join_and_leave_a_running_run(tmp_path: Path):
     names = ("clinic-a", "clinic-b", "late")
     files = write_data(tmp_path, names)
@@ -194,17 +194,17 @@ def test_real_sites_join_and_leave_a_running_run(tmp_path: Path):
         server = Process(fedkin, begin, tmp_path / "server.log")
         first = {name: site(tmp_path, name, files[name], address) for name in names[:2]}
         processes += [server, *first.values()]
-        until(lambda: rounds_done(run) >= 2, 120, server.text)
+        until(lambda: rounds_done(run) >= 2, server.text)
         late = site(tmp_path, "late", files["late"], address)
         processes.append(late)
-        server.says("from now on late take part", 60)
+        server.says("from now on late take part")
         first["clinic-b"].kill()
         leaving = site(tmp_path, "clinic-b", files["clinic-b"], address, "--leave")
         processes.append(leaving)
-        assert leaving.ends(120) == 0, leaving.text()
+        assert leaving.ends() == 0, leaving.text()
         assert "'clinic-b': it has left the run" in leaving.text()
-        assert server.ends(200) == 0, server.text()
-        assert [first["clinic-a"].ends(30), late.ends(30)] == [0, 0], late.text()
+        assert server.ends() == 0, server.text()
+        assert [first["clinic-a"].ends(), late.ends()] == [0, 0], late.text()
     assert "site 'clinic-b' has left for good" in server.text()
     assert Plan.read(run).names == names
     clients = pd.read_csv(run / "clients.csv").set_index("client")
@@ -215,7 +215,7 @@ def test_real_sites_join_and_leave_a_running_run(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_a_schedule_trains_again_from_the_last_model(tmp_path: Path):
     files = write_data(tmp_path, NAMES[:2])
     config = write_config(tmp_path, "fedavg", 2)
@@ -227,7 +227,7 @@ def test_a_schedule_trains_again_from_the_last_model(tmp_path: Path):
         for name, path in files.items():
             processes.append(site(tmp_path, name, path, f"127.0.0.1:{port}", "--stay"))
         second = tmp_path / "again-002" / "models" / "global.safetensors"
-        until(second.exists, 200, server.text)
+        until(second.exists, server.text)
     first = tmp_path / "again-001" / "models" / "global.safetensors"
     start = read_tensors(tmp_path / "again-002" / "start.safetensors")["x"]
     layout = embedded(config, files).problem.layout

@@ -183,7 +183,7 @@ def test_a_name_beyond_the_bundle_is_nonsense():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_twenty_sites_train_in_one_process_beside_one_of_its_own(tmp_path: Path):
     (tmp_path / "wards").mkdir()
     files = write_data(tmp_path / "wards", [f"w{i:02d}" for i in range(20)])
@@ -197,8 +197,8 @@ def test_twenty_sites_train_in_one_process_beside_one_of_its_own(tmp_path: Path)
         north = Process(fedkin, [*join, "north", "--sites", "wards"], tmp_path / "north.log")
         other = Process(fedkin, [*join, "x", "--data", "x.npz"], tmp_path / "x.log")
         processes += [server, north, other]
-        assert server.ends(200) == 0, server.text()
-        assert [north.ends(30), other.ends(30)] == [0, 0], north.text()
+        assert server.ends() == 0, server.text()
+        assert [north.ends(), other.ends()] == [0, 0], north.text()
     same, path = embedded(config, files), tmp_path / "run" / "models" / "global.safetensors"
     flat = same.problem.layout.join({k: v[None] for k, v in read_tensors(path).items()})[0]
     torch.testing.assert_close(flat, same.contenders["method"].state.x, rtol=1e-5, atol=1e-5)

@@ -43,7 +43,7 @@ def plain_environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_superlink_and_supernodes_of_ones_own(tmp_path: Path):
     names = ("a", "b")
     files = write_data(tmp_path, names)

@@ -71,7 +71,7 @@ def test_averaged_norms_are_had_from_secure_sums(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_private_run_over_real_sites_has_the_embedded_runs_epsilon(tmp_path: Path):
     files = write_data(tmp_path)
     lines = ("dp_clip = 0.5", "dp_noise = 1.5", "dp_delta = 1e-5")
@@ -82,7 +82,7 @@ def test_a_private_run_over_real_sites_has_the_embedded_runs_epsilon(tmp_path: P
         server = Process(fedkin, begin, tmp_path / "server.log")
         processes.append(server)
         processes += [site(tmp_path, n, files[n], f"127.0.0.1:{port}") for n in NAMES]
-        assert server.ends(200) == 0, server.text()
+        assert server.ends() == 0, server.text()
     told = json.loads((run / "privacy.json").read_text())
     here = embedded(config, files)
     assert here.guarantee is not None
@@ -96,7 +96,7 @@ def test_a_private_run_over_real_sites_has_the_embedded_runs_epsilon(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_a_server_killed_in_the_middle_of_a_sum_goes_on(certs: Path, tmp_path: Path):
     files = write_data(tmp_path)
     config = write_config(tmp_path, "fedavg", 6, lr=0.05, local_steps=1500)
@@ -111,7 +111,7 @@ def test_a_server_killed_in_the_middle_of_a_sum_goes_on(certs: Path, tmp_path: P
             for n in NAMES
         ]
         processes += sites
-        until(lambda: rounds_done(run) >= 2, 150, server.text)
+        until(lambda: rounds_done(run) >= 2, server.text)
         time.sleep(0.3)  # into the next round, whose local steps take longer than that
         (link,) = server.children()
         server.kill()
@@ -119,8 +119,8 @@ def test_a_server_killed_in_the_middle_of_a_sum_goes_on(certs: Path, tmp_path: P
         assert done < 6
         again = Process(fedkin, ["serve", "--resume", run, *more], tmp_path / "again.log")
         processes.append(again)
-        assert again.ends(250) == 0, again.text()
-        assert [process.ends(60) for process in sites] == [0, 0, 0]
+        assert again.ends() == 0, again.text()
+        assert [process.ends() for process in sites] == [0, 0, 0]
     with pytest.raises(ProcessLookupError):
         os.kill(link, signal.SIGCONT)
     table = pd.read_csv(run / "metrics.csv")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,15 @@ from fedkin.command.status import page_server
 from fedkin.engines.flower.attendance import Attendance
 from fedkin.errors import FedkinError
 from fedkin.runs.measures import keep_measures
-from fedkin.runs.sites.status import DEAD, Status, ago, headline, site_rows
+from fedkin.runs.sites.status import (
+    DEAD,
+    Status,
+    ago,
+    headline,
+    page,
+    prometheus,
+    site_rows,
+)
 
 
 @pytest.fixture
@@ -87,6 +97,46 @@ def test_prometheus_and_health(address: str, run: Path):
 def test_other_names_and_paths_are_refused(address: str):
     assert httpx.get(address, headers={"Host": "evil.example"}).status_code == 403
     assert httpx.get(f"{address}/../etc/passwd").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"round": "four"}, "round should be a whole number"),
+        ({"rounds": -1}, "rounds should be greater than or equal to 0"),
+        ({"updated": "NaN"}, "updated should be a finite number"),
+        ({"sites": ["a"]}, "sites should be"),
+        ({"sites": {"a": {}}}, "does not say what sites.a.connected is"),
+        ({"state": None}, "state should be a string"),
+    ],
+)
+def test_a_damaged_file_gets_a_sentence(run: Path, facts: dict[str, object], sentence: str):
+    known = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps({**known, **facts}))
+    with pytest.raises(FedkinError, match=rf"status\.json.*{sentence}"):
+        Status.read(run)
+
+
+def test_only_the_end_of_a_log_is_shown_and_a_pipe_is_not_waited_for(run: Path):
+    (run / "log.txt").write_text("begun\n" + "line\n" * 10**6 + "x" * 2000 + "\nlast\n")
+    text = page(run)
+    assert len(text) < 20_000
+    assert "begun" not in text
+    assert f"{'x' * 300}...\nlast</pre>" in text
+    (run / "log.txt").unlink()
+    os.mkfifo(run / "log.txt")
+    with pytest.raises(FedkinError, match=r"log\.txt is a pipe or device"):
+        page(run)
+
+
+def test_names_cannot_end_a_line_or_a_label_of_prometheus(run: Path):
+    status, attendance = Status.read(run), Attendance()
+    status.saw(attendance, ['a"} 1\nfedkin_up 0', "b\\"], [])
+    (line,) = [
+        found for found in prometheus(status, {}).splitlines() if "late{" in found and "up" in found
+    ]
+    assert line == r'fedkin_site_late{site="a\"} 1\nfedkin_up 0"} 0'
+    assert r'fedkin_site_late{site="b\\"} 0' in prometheus(status, {})
 
 
 def test_a_folder_of_another_run_is_told(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fedkin.runs.sites.status import Status
 from tests.reports.test_report_in_browser import (
     BROWSER,
     DRIVER,
+    ODD,
     browser,  # noqa: F401  (a fixture)
     show,
 )
@@ -40,6 +42,32 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (run / "log.txt").write_text("<b>bold</b> " + "long " * 60 + "\n")
     with serving(run) as found:
         yield found
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_names_of_any_kind_are_text_that_fits(
+    browser: Any,  # noqa: F811
+    tmp_path: Path,
+    width: int,
+) -> None:
+    run = tmp_path / "<img src=x onerror='window.ran=1'>\u202e"
+    run.mkdir()
+    for method in (ODD[1], ODD[4]):
+        status = Status(ODD[0], method, 100, 40, "training")
+        status.saw(Attendance(), ODD, ODD[:3])
+        status.write(run)
+        (run / "log.txt").write_text("\n".join(ODD))
+        with serving(run) as found:
+            show(browser, found, width, "light")
+        assert browser.get_log("browser") == []
+        assert browser.execute_script("return window.ran") is None
+        assert browser.execute_script("return document.querySelectorAll('img,script').length") == 0
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        text = browser.execute_script("return document.documentElement.innerText")
+        assert not set("\u202e\u2066\u200f") & set(text + browser.title)
+        assert max(map(len, text.split())) < 400
+        assert "\u05de\u05e8\u05e4\u05d0\u05d4" in text  # a script from right to left stays
+        assert len(text) < 5000
 
 
 @pytest.mark.parametrize("width", [390, 1400])

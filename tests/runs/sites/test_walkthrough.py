@@ -58,7 +58,7 @@ def model_inputs(config_path: Path, path: Path) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1800)
 def test_three_clinics_train_and_strangers_are_told_why_they_cannot(tmp_path: Path):
     tables = {name: write_table(tmp_path / f"{name}.csv", i) for i, name in enumerate(NAMES)}
     bad = write_table(tmp_path / "bad.csv", 7, outcome="unheard-of")

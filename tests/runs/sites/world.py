@@ -33,6 +33,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.runs.sites.faulty_site", "tests.runs.sites.world"])
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
+PATIENCE = 1200  # seconds until what does not happen is told; no machine is so slow
 CONFIG = """
 method = "{method}"
 rounds = {rounds}
@@ -128,15 +129,15 @@ class Process:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def says(self, words: str, seconds: float = 90) -> None:
+    def says(self, words: str) -> None:
         """Wait until it has said something."""
-        until(lambda: words in self.text() or not self.process.is_alive(), seconds, self.text)
+        until(lambda: words in self.text() or not self.process.is_alive(), self.text)
         assert words in self.text(), self.text()
 
-    def ends(self, seconds: float = 90) -> int | None:
+    def ends(self) -> int | None:
         """Its exit code, negative for a signal."""
-        self.process.join(seconds)
-        assert not self.process.is_alive(), f"it goes on after {seconds} s:\n{self.text()}"
+        self.process.join(PATIENCE)
+        assert not self.process.is_alive(), f"it goes on after {PATIENCE} s:\n{self.text()}"
         return self.process.exitcode
 
     def children(self) -> list[int]:
@@ -181,8 +182,8 @@ def site(folder: Path, name: str, data: Path, server: str, *more: object) -> Pro
     return Process(fedkin, [*words, "--home", folder / name, *more], folder / f"{name}.log")
 
 
-def until(true: Callable[[], bool], seconds: float, about: Callable[[], str]) -> None:
-    end = time.monotonic() + seconds
+def until(true: Callable[[], bool], about: Callable[[], str]) -> None:
+    end = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < end, about()
         time.sleep(0.05)

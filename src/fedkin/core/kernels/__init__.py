@@ -11,14 +11,14 @@ from collections.abc import Callable
 from fedkin.core.kernels.functional import OneByOne, Stacked
 from fedkin.core.kernels.layer import UnsupportedLayerError
 from fedkin.core.kernels.spec import Kernel, ModelError, ModelSpec
-from fedkin.core.kernels.tangents import NativeTwice
+from fedkin.core.kernels.through import NativeThrough
 from fedkin.errors import unknown
 
 __all__ = ["KERNELS", "Kernel", "ModelError", "ModelSpec", "UnsupportedLayerError", "make_kernel"]
 
 
 KERNELS: dict[str, Callable[[ModelSpec], Kernel]] = {
-    "native": NativeTwice,
+    "native": NativeThrough,
     "vmap": Stacked,
     "autograd": OneByOne,
 }

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, grad_and_value, jvp, vmap
+from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedkin.core import rng
 from fedkin.core.kernels import forms
+from fedkin.core.kernels.layer import Into
 from fedkin.core.kernels.noise import noise as drawing
 from fedkin.core.kernels.recurrent import stackable, step_by_step
 from fedkin.core.kernels.spec import CHANNELS, ModelSpec, as_outputs, model_errors, weights
+from fedkin.models.layout import Layout
 
 Named = dict[str, Tensor]
 
@@ -83,10 +85,43 @@ class Stacked(Functional):
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        loss = grad_and_value(partial(self._loss, self._trained(noise), noise))
-        named, whole = self.spec.whole.split(v), self.spec.whole
-        gradient, value = self._stacked(loss, named, x, y, self._weights(v, y, w))
-        return value[:, None], whole.join(gradient)
+        values, slopes = self._slopes(v, x, y, w, noise)
+        gradient = torch.empty_like(v, memory_format=torch.contiguous_format)
+        for slot, slope in zip(self.spec.whole.slots, slopes, strict=True):
+            target = slot.view(gradient)
+            target.zero_() if slope is None else target.copy_(slope)
+        return values[:, None], gradient
+
+    def descend_(
+        self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None, into: Tensor,
+        noise: rng.Bits | None = None,
+    ) -> Tensor:  # fmt: skip
+        """As `Native.descend_`, of models without parameters that stay at home."""
+        _, slopes = self._slopes(v, x, y, w, noise)
+        for slot, slope in zip(self.spec.layout.slots, slopes, strict=True):
+            target = slot.view(into)
+            if slope is not None and isinstance(lr, Tensor):
+                column = lr.view(-1, *[1] * (slope.dim() - 1))
+                target.addcmul_(column, slope, value=-1)
+            elif slope is not None:
+                target.sub_(slope, alpha=lr)
+        return into
+
+    def _slopes(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Each row's loss, and its derivatives by the parameters: those of the sum of all losses,
+        as rows do not meet. So autograd itself need not be stacked, which would take longer."""
+        split = self.spec.whole.split(v).items()
+        leaves = {name: value.detach().requires_grad_() for name, value in split}
+        loss, w = partial(self._loss, self._trained(noise), noise), self._weights(v, y, w)
+        with torch.enable_grad():
+            values = self._stacked(loss, leaves, x, y, w)
+        with model_errors(x):
+            slopes = torch.autograd.grad(
+                values, list(leaves.values()), torch.ones_like(values), allow_unused=True
+            )
+        return values.detach(), slopes
 
     def grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
@@ -117,10 +152,14 @@ class OneByOne(Functional):
         filters = [part for part in spec.module.modules() if isinstance(part, nn.Conv2d)]
         self._channels_last = all(part.out_channels >= CHANNELS for part in filters)
 
-    def _row(self, v: Tensor) -> Named:
-        """One model's parameters as leaves, convolutions in the layout they are fastest in."""
-        named = {}
-        for name, parameter in self.spec.whole.split(v[None]).items():
+    def _row(self, v: Tensor, home: Tensor | None = None) -> Named:
+        """One model's parameters as leaves, convolutions in the layout they are fastest in.
+
+        Those that stay at home are v's last, or given by themselves.
+        """
+        named, layout = {}, self.spec.whole if home is None else self.spec.layout
+        own = {} if home is None else self.spec.home.split(home[None])
+        for name, parameter in (layout.split(v[None]) | own).items():
             leaf = parameter[0].detach()
             if leaf.dim() == 4 and self._channels_last:
                 leaf = leaf.contiguous(memory_format=torch.channels_last)
@@ -141,16 +180,43 @@ class OneByOne(Functional):
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
+        gradient = torch.empty_like(v, memory_format=torch.contiguous_format)
+        values = []
+        for i, (value, slopes) in enumerate(self._slopes(v, x, y, w, noise)):
+            self._put(slopes, gradient[i : i + 1], self.spec.whole)
+            values.append(value)
+        return torch.stack(values)[:, None], gradient
+
+    def descend_(
+        self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None, into: Tensor,
+        noise: rng.Bits | None = None, home: Tensor | None = None,
+        home_slopes: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """As `Native.descend_`. Parameters that stay at home are given by themselves, and their
+        gradients put into `home_slopes`."""
+        place, travels = Into(into, True), self.spec.layout.slots
+        for i, (_, slopes) in enumerate(self._slopes(v, x, y, w, noise, home)):
+            size = float(lr[i if len(lr) > 1 else 0]) if isinstance(lr, Tensor) else lr
+            for slot, slope in zip(travels, slopes[: len(travels)], strict=True):
+                target = place.of(slot, i)
+                if slope is not None:
+                    target.sub_(slope, alpha=size)
+            if home_slopes is not None:
+                self._put(slopes[len(travels) :], home_slopes[i : i + 1], self.spec.home)
+        return into
+
+    def _slopes(
+        self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None,
+        home: Tensor | None = None,
+    ) -> Iterator[tuple[Tensor, Sequence[Tensor | None]]]:  # fmt: skip
+        """Each row's loss, and its derivatives by the parameters."""
         w = self._weights(v, y, w)
-        values, gradient = [], torch.empty_like(v, memory_format=torch.contiguous_format)
         for i in range(len(v)):
-            row = self._row(v[i])
+            row = self._row(v[i], None if home is None else home[i])
             with model_errors(x[i]):
                 value = self._value(row, i, x, y, w, noise)
                 slopes = torch.autograd.grad(value, list(row.values()), allow_unused=True)
-            self._put(slopes, gradient[i : i + 1])
-            values.append(value.detach())
-        return torch.stack(values)[:, None], gradient
+            yield value.detach(), slopes
 
     def grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
@@ -179,7 +245,7 @@ class OneByOne(Functional):
                 if pairs:
                     total = torch.stack(pairs).sum()
                     found = torch.autograd.grad(total, leaves, allow_unused=True)
-            self._put(found, products[i : i + 1])
+            self._put(found, products[i : i + 1], self.spec.whole)
         return products
 
     def _value(
@@ -193,8 +259,8 @@ class OneByOne(Functional):
         with torch.enable_grad():
             return self._loss(self._trained(noise), own, row, examples, y[i], w[i])
 
-    def _put(self, slopes: Sequence[Tensor | None], into: Tensor) -> None:
-        """Derivatives by the parameters, into one row."""
-        for slot, slope in zip(self.spec.whole.slots, slopes, strict=True):
+    def _put(self, slopes: Sequence[Tensor | None], into: Tensor, layout: Layout) -> None:
+        """Derivatives by a layout's parameters, into one row."""
+        for slot, slope in zip(layout.slots, slopes, strict=True):
             target = slot.view(into)[0]
             target.zero_() if slope is None else target.copy_(slope)

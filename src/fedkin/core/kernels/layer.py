@@ -19,46 +19,15 @@ class UnsupportedLayerError(Exception):
 
 @dataclass(frozen=True)
 class Into:
-    """Where gradients go: into views of `rows` [B, d], or on top of what is there (`add`), which
-    is before that drawn towards other models by a share of the way (`pull`), and from which a
-    multiple (`times`) of others is taken away (`minus`)."""
+    """Where gradients go: into views of `rows` [B, d], or on top of what is there (`add`)."""
 
     rows: Models
     add: bool = False
-    towards: Tensor | None = None
-    pull: Any = 0.0
-    minus: Tensor | None = None
-    times: Any = 1.0
 
     def of(self, slot: Slot, i: int | None = None) -> Tensor:
-        """The place of a parameter (of row i alone). Ask once, and after the last look at v."""
-        chosen = slice(None) if i is None else slice(i, i + 1)
+        """The place of a parameter (of row i alone). Ask after the last look at v."""
         target = slot.view(self.rows)
-        target = target if i is None else target[chosen]
-        if self.towards is not None:
-            target.lerp_(
-                self._own(slot, self.towards, chosen), self._number(self.pull, chosen, target)
-            )
-        if self.minus is not None:
-            minus, times = (
-                self._own(slot, self.minus, chosen),
-                self._number(self.times, chosen, target),
-            )
-            if isinstance(times, Tensor):
-                target.addcmul_(times, minus, value=-1)
-            else:
-                target.sub_(minus, alpha=times)
-        return target if i is None else target[0]
-
-    def _own(self, slot: Slot, models: Tensor, chosen: slice) -> Tensor:
-        return slot.view(models if len(models) == 1 else models[chosen])
-
-    def _number(self, value: Any, chosen: slice, target: Tensor) -> Any:
-        """A number, or a column for these rows with the target's dimensions."""
-        if not isinstance(value, Tensor):
-            return value
-        column = value.expand(len(self.rows), 1)[chosen]
-        return column.view(len(target), *[1] * (target.dim() - 1))
+        return target if i is None else target[i]
 
     def put(self, gradient: Tensor, slot: Slot, i: int | None = None) -> None:
         target = self.of(slot, i)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fedkin.core import rng
 from fedkin.core.kernels.layer import Into, Layer, UnsupportedLayerError
 from fedkin.core.kernels.layers import LAYERS
 from fedkin.core.kernels.spec import ModelSpec, weights
-from fedkin.models.layout import Models, Parted
+from fedkin.models.layout import Models, Parted, empty_rows
 
 
 def _pool_first(chain: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
@@ -55,19 +54,17 @@ class Native:
     def outputs(self, v: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x, _ = layer.forward(v, x)
-        return x
+        return x.contiguous()
 
     def _backward(
         self, v: Models, x: Tensor, y: Tensor, w: Tensor | None, into: Into, factor: Any = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """Puts `factor` times the gradient at v where `into` says."""
+    ) -> Tensor:
+        """Puts `factor` times the gradient at v where `into` says; gives the outputs."""
         kept = []
         for layer in self.layers:
             x, keep = layer.forward(v, x)
             kept.append(keep)
-        outputs, targets = x.flatten(0, 1), y.flatten(0, 1)
-        slope: Tensor | None = self.spec.loss.derivative(outputs, targets).view_as(x)
-        assert slope is not None
+        outputs, slope = x, self.spec.loss.derivatives(x, y)
         if w is not None:
             factor = factor * w
         elif x.shape[1] > 1:
@@ -76,37 +73,35 @@ class Native:
             factor = factor.reshape(*factor.shape, *[1] * (x.dim() - 2))
         if isinstance(factor, Tensor) or factor != 1:
             slope = slope * factor
+        found: Tensor | None = slope
         for i in reversed(range(self.first, len(self.layers))):
-            assert slope is not None
-            slope = self.layers[i].backward(v, kept[i], slope, into, first=i == self.first)
-        return outputs, targets
+            assert found is not None
+            found = self.layers[i].backward(v, kept[i], found, into, first=i == self.first)
+        return outputs
 
     def grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> Tensor:
-        g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+        g = empty_rows(len(v), v)
         self._backward(self._parted(v), x, y, w, Into(self._parted(g)))
         return g
 
     def descend_(
-        self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None, into: Tensor,
-        towards: Tensor | None = None, pull: Any = 0.0, minus: Tensor | None = None,
-        times: Any = 1.0,
-    ) -> Tensor:  # fmt: skip
-        """into <- into - pull*(into - towards) - times*minus - lr*gradient at v, for numbers or
-        columns lr, pull and times; into may be v: no pass over gradients, which are never written
-        down."""
+        self, v: Tensor, lr: Any, x: Tensor, y: Tensor, w: Tensor | None, into: Tensor
+    ) -> Tensor:
+        """into <- into - lr*gradient at v, for a number or a column lr; into may be v: no pass over
+        gradients, which are never written down."""
         models = self._parted(v)
-        own = models if into is v else self._parted(into)
-        place = Into(own, True, towards, pull, minus, times)
+        place = Into(models if into is v else self._parted(into), True)
         self._backward(models, x, y, w, place, factor=-lr)
         return into
 
     def value_and_grad(
         self, v: Tensor, x: Tensor, y: Tensor, w: Tensor | None, noise: rng.Bits | None = None
     ) -> tuple[Tensor, Tensor]:
-        g = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+        g = empty_rows(len(v), v)
         place = Into(self._parted(g))
-        outputs, targets = self._backward(self._parted(v), x, y, w, place)
-        losses = self.spec.loss.value(outputs, targets).view(y.shape[:2])
+        outputs = self._backward(self._parted(v), x, y, w, place)
+        values = self.spec.loss.value(outputs.flatten(0, 1), y.flatten(0, 1))
+        losses = values.view(y.shape[:2])
         return (losses * weights(w, losses)).sum(1, keepdim=True), g

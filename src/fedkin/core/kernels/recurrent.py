@@ -93,9 +93,10 @@ class Stepped:
         if self.states == 2 and not _alone.stepping:
             given = [bias for bias in biases if bias is not None]
             bias = sum(given, start=weight_ih.new_zeros(len(weight_ih)))
-            weight, way = torch.cat([weight_ih, weight_hh], 1), [0] if reverse else []
-            run, last = lstm(x.flip(way), weight, bias, *state)
-            return run.flip(way), last
+            if not reverse:
+                return lstm(x, weight_ih, weight_hh, bias, *state)
+            run, last = lstm(x.flip(0), weight_ih, weight_hh, bias, *state)
+            return run.flip(0), last
         outputs, from_inputs = [], F.linear(x, weight_ih, biases[0]).unbind(0)
         for step in reversed(from_inputs) if reverse else from_inputs:
             state = self.cell(layer, step, F.linear(state[0], weight_hh, biases[1]), state)

@@ -79,7 +79,7 @@ class Objective:
     def is_a_model(self, block: str, settings: Settings) -> bool:
         """Whether a block is a whole model by itself."""
         if not self.closed:
-            return True
+            return block == "w" or self.slope is None
         formula = self.formula(settings)
         return formula.uses(block) and formula.place(block) is None
 
@@ -94,7 +94,7 @@ class Objective:
         """w and beta that make every client's model the initial one; a block not used is empty."""
         scale = self.scale(settings)
         if not self.closed:
-            return initial / scale, initial
+            return initial / scale, initial[:, :0] if self.slope else initial
         formula = self.formula(settings)
         here, there = (formula.place(name) for name in BLOCKS)
         w, beta = (
@@ -215,9 +215,7 @@ def maml(loss: Any, w: Any, beta: Any, s: Settings) -> Any:
 
 def maml_slope(loss: Any, w: Any, s: Settings) -> Any:
     """(I - inner_lr*H(w)) grad f_m(w - inner_lr*grad f_m(w))."""
-    slope, turn = loss.turning(w)  # the Hessian product goes the gradient's way once more
-    there = loss.grad(w - s.inner_lr * slope)
-    return there - s.inner_lr * turn(there)
+    return loss.through_step(w, s.inner_lr)
 
 
 OBJECTIVES["maml"] = replace(OBJECTIVES["maml"], slope=maml_slope)

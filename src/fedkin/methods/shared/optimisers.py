@@ -122,7 +122,7 @@ def server_step(
     adam: v <- beta2*v + (1 - beta2)*dx^2, yogi: v <- v - (1 - beta2)*dx^2*sign(v - dx^2).
     """
     if optimiser == "sgd":
-        s.x = s.x + lr * dx
+        s.x = torch.add(s.x, dx, alpha=lr)
         return
     m = vars(s).get("server_m", torch.zeros_like(s.x))
     if optimiser == "momentum":

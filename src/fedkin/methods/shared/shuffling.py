@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch import Tensor
 
 # T*N^2 beyond which packing takes longer (half a minute) than it is worth
@@ -159,6 +157,9 @@ def _idle_visits(of_models: Counts, at_clients: Counts) -> Counts:
 
 def _everybody_once(allowed: Flags) -> Any:
     """A column for every row, all different, each of them allowed."""
+    from scipy.sparse import csr_array  # imported here: not every method needs it
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     columns = np.nonzero(allowed)[1].astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(allowed.sum(1))]).astype(np.int32)
     graph = csr_array((np.ones(len(columns), np.int8), columns, starts), shape=allowed.shape)

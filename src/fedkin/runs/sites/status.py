@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from fedkin.engines.flower.attendance import Attendance
-from fedkin.errors import FedkinError
+from fedkin.engines.flower.text import shown
+from fedkin.errors import FedkinError, checked_size
 from fedkin.runs.measures import read_measures
-from fedkin.runs.reading import read_table
+from fedkin.runs.reading import read_json, read_table
 from fedkin.tensors import write_text
 
 FILE = "status.json"
 EVERY = 2.0  # seconds between two writings while nothing happens
 DEAD = 60.0  # seconds without a sign of life of a server that should be at work
-LOG_LINES = 30
+LOG_LINES, LOG_BYTES = 30, 2**16
+LONGEST_NAME = 64  # letters of a name that are shown
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Moment = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Facts(TypedDict):
+    """A site's part in a run."""
+
+    connected: bool
+    asked: Count
+    answered: Count
+    late: Count
+    left_out: Count
+    heard: Moment | None
 
 
 @dataclass
@@ -31,20 +50,21 @@ class Status:
 
     experiment: str
     method: str
-    rounds: int
-    round: int = 0
+    rounds: Count
+    round: Count = 0
     state: str = "waiting"  # waiting for sites, training, finished, stopped
-    updated: float = 0.0
-    process: int = 0
-    sites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    updated: Moment = 0.0
+    process: Count = 0
+    sites: dict[str, Facts] = field(default_factory=dict)
 
     def saw(self, attendance: Attendance, names: Iterable[str], connected: Iterable[str]) -> None:
         """Take over what is known of the sites."""
         here = set(connected)
-        self.sites = {
+        known: dict[str, Any] = {
             name: {**asdict(attendance.of(name)), "connected": name in here}
             for name in sorted({*names, *here})
         }
+        self.sites = known
 
     def write(self, folder: Path) -> None:
         self.updated, self.process = time.time(), os.getpid()
@@ -53,12 +73,9 @@ class Status:
     @classmethod
     def read(cls, folder: Path) -> Status:
         try:
-            found = cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            return read_json(folder / FILE, TypeAdapter(cls))
         except FileNotFoundError:
             raise FedkinError(f"{folder} is not a run of `fedkin serve`: no {FILE}") from None
-        except (ValueError, TypeError) as error:
-            raise FedkinError(f"{folder / FILE} is damaged: {error}") from None
-        return found
 
     def healthy(self, now: float | None = None) -> bool:
         """Whether the server is at work or done; False once it has been silent for too long."""
@@ -71,7 +88,7 @@ def site_rows(status: Status, now: float | None = None) -> list[list[str]]:
     moment = time.time() if now is None else now
     return [
         [
-            name,
+            shown(name, LONGEST_NAME),
             "yes" if site["connected"] else "no",
             "never" if site["heard"] is None else ago(moment - site["heard"]),
             f"{site['answered']}/{site['asked']}",
@@ -95,8 +112,9 @@ def ago(seconds: float) -> str:
 
 def headline(status: Status, now: float | None = None) -> str:
     health = "" if status.healthy(now) else "; the server gives no sign of life"
+    method, state = (shown(word, LONGEST_NAME) for word in (status.method, status.state))
     return (
-        f"{status.method}: round {status.round} of {status.rounds}, {status.state}, "
+        f"{method}: round {status.round} of {status.rounds}, {state}, "
         f"{ago((time.time() if now is None else now) - status.updated)}{health}"
     )
 
@@ -131,7 +149,8 @@ def prometheus(status: Status, last: Mapping[str, float]) -> str:
     for kind, meaning in kinds.items():
         lines += [f"# HELP fedkin_site_{kind} {meaning}", f"# TYPE fedkin_site_{kind} gauge"]
         for site, facts in status.sites.items():
-            lines.append(f'fedkin_site_{kind}{{site="{site}"}} {int(facts[kind])}')
+            name = site.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            lines.append(f'fedkin_site_{kind}{{site="{name}"}} {int(facts[kind])}')  # type: ignore[literal-required]
     return "\n".join(lines) + "\n"
 
 
@@ -153,12 +172,9 @@ def page(folder: Path) -> str:
         for name, points in curves(folder).items()
         if points
     )
-    try:
-        text = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        text = ""
-    log = escape("\n".join(text.splitlines()[-LOG_LINES:]))
-    name, state = escape(folder.resolve().name), "" if status.healthy() else " class=bad"
+    log = escape("\n".join(last_lines(folder / "log.txt")))
+    name = escape(shown(folder.resolve().name, LONGEST_NAME))
+    state = "" if status.healthy() else " class=bad"
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -169,10 +185,23 @@ def page(folder: Path) -> str:
     )
 
 
+def last_lines(path: Path) -> list[str]:
+    """The last lines of a log, none of them long."""
+    try:
+        size = checked_size(path, sys.maxsize)
+        with path.open("rb") as file:
+            file.seek(max(0, size - LOG_BYTES))
+            text = file.read(LOG_BYTES).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    return [shown(line) for line in text.splitlines()[-LOG_LINES:]]
+
+
 STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.4 system-ui,sans-serif;margin:1.2em auto;padding:0 1em;max-width:60em}
-h1{overflow-wrap:anywhere;font-size:1.4em}
+h1,p,figcaption{overflow-wrap:anywhere}
+h1{font-size:1.4em}
 .wide,pre{overflow-x:auto}
 table{border-collapse:collapse}
 td,th{padding:.25em 1em .25em 0;text-align:left;border-bottom:1px solid #8884}
