@@ -403,6 +403,23 @@ def test_stacked_lstm_gradients_are_autograds(options) -> None:
         torch.testing.assert_close([slope[i] for slope in found], list(wanted[i]))
 
 
+def test_padding_of_an_embedding_is_never_trained_in_any_row() -> None:
+    torch.manual_seed(0)
+    layer, ids = nn.Embedding(5, 3, padding_idx=1), torch.tensor([[0, 1, 2], [1, 1, 4], [3, 3, 1]])
+    tables = torch.randn(3, 5, 3)
+    wanted = torch.zeros_like(tables)  # of a sum of squares: 2 v for each time it is looked up
+    for i, row in enumerate(ids.tolist()):
+        for word in row:
+            wanted[i, word] += 0 if word == 1 else 2 * tables[i, word]
+
+    def total(table: Tensor, x: Tensor) -> Tensor:
+        return functional_call(layer, {"weight": table}, (x,)).square().sum()
+
+    stackable(layer)
+    vmap(total)(tables.requires_grad_(), ids).sum().backward()
+    torch.testing.assert_close(tables.grad, wanted)
+
+
 def test_batch_norm_needs_two_samples() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     with pytest.raises(FedkinError, match="batches of at least 2"):

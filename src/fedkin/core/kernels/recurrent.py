@@ -1,8 +1,8 @@
-"""Recurrent layers that can be stacked: the same layers by name and number, step by step.
+"""Layers that can be stacked where torch's own cannot: the same parameters by name.
 
-torch computes an LSTM or a GRU in one call that vmap cannot batch. Written out as matrix
+Recurrent layers go step by step. torch computes an LSTM or a GRU in one call that vmap cannot batch. Written out as matrix
 products, with the products by the inputs of all steps taken at once, twenty clients' layers cost
-little more than one's.
+little more than one's. Embeddings leave their padding as it is in every row.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from fedkin.core.kernels.lstm import lstm
 
 
 def stackable(module: nn.Module) -> nn.Module:
-    """Let the module's recurrent layers compute step by step (in place)."""
+    """Let the module's layers compute so that rows can be stacked (in place)."""
     for part in module.modules():
+        if type(part) is nn.Embedding and part.padding_idx is not None:
+            part.__class__ = Padded
         if type(part) in STEPPED and not getattr(part, "proj_size", 0):
             part.__class__ = STEPPED[type(part)]
     return module
@@ -42,6 +44,15 @@ def step_by_step() -> Iterator[None]:
         yield
     finally:
         _alone.stepping = False
+
+
+class Padded(nn.Embedding):
+    """An embedding whose padding stays as it is: stacked, torch holds that of the first row only
+    (its gradient sees all rows' tables as one)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        return torch.where((x == self.padding_idx).unsqueeze(-1), found.detach(), found)
 
 
 class Stepped:
