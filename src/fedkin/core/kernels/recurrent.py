@@ -1,8 +1,8 @@
 """Layers that can be stacked where torch's own cannot: the same parameters by name.
 
-Recurrent layers go step by step. torch computes an LSTM or a GRU in one call that vmap cannot batch. Written out as matrix
-products, with the products by the inputs of all steps taken at once, twenty clients' layers cost
-little more than one's. Embeddings leave their padding as it is in every row.
+Recurrent layers go step by step. torch computes an LSTM or a GRU in one call that vmap cannot
+batch. Written out as matrix products, with the products by the inputs of all steps taken at once,
+twenty clients' layers cost little more than one's. Embeddings leave their padding as it is in every row.
 """
 
 from __future__ import annotations
