@@ -2,7 +2,8 @@
 
 Recurrent layers go step by step. torch computes an LSTM or a GRU in one call that vmap cannot
 batch. Written out as matrix products, with the products by the inputs of all steps taken at once,
-twenty clients' layers cost little more than one's. Embeddings leave their padding as it is in every row.
+twenty clients' layers cost little more than one's. Embeddings leave
+their padding as it is in every row.
 """
 
 from __future__ import annotations
