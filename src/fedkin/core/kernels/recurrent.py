@@ -2,8 +2,8 @@
 
 Recurrent layers go step by step. torch computes an LSTM or a GRU in one call that vmap cannot
 batch. Written out as matrix products, with the products by the inputs of all steps taken at once,
-twenty clients' layers cost little more than one's. Embeddings leave
-their padding as it is in every row.
+twenty clients' layers cost little more than one's. Embeddings leave their padding as it is in
+every row.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Padded(nn.Embedding):
     (its gradient sees all rows' tables as one)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        assert self.padding_idx is not None
         found = super().forward(x)
-        return torch.where((x == self.padding_idx).unsqueeze(-1), found.detach(), found)
+        return torch.where(x.eq(self.padding_idx).unsqueeze(-1), found.detach(), found)
 
 
 class Stepped:
