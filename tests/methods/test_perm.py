@@ -124,6 +124,17 @@ def test_nobody_expects_more_loss_than_at_either_extreme():
         assert (expected.gather(1, way[:, None]).mean(0) <= 1e-9).all()
 
 
+def test_the_trial_lasts_while_another_way_is_catching_up_three_times_its_length_at_most():
+    method, fed = Perm(trial=20), federation(least_squares(clients=4))
+    state = method.init(fed)
+    state.count[0] = 1
+    state.course = torch.tensor([[0.15, 0.68, 0.21], [0.13, 0.35, 0.15]]).double()
+    assert not method.is_clear(state, 20)
+    assert method.is_clear(state, 60)
+    state.course = torch.cat([state.course[1:], torch.tensor([[0.125, 0.3, 0.09]]).double()])
+    assert method.is_clear(state, 30)
+
+
 def test_a_given_lambda_needs_no_trial():
     state, method, _ = chosen(kinds(torch.arange(8) % 2), lam_rel=0.7)
     assert torch.equal(state.lam, torch.full((8,), 0.7, dtype=torch.float64))

@@ -28,8 +28,8 @@ from fedkin.methods.shared.optimisers import Descent
 TRIED = (1.0,)
 # gradients are compared at w after so many rounds: later they are small, and mostly noise
 EARLY = 5
-# rounds between two judgements in the trial
-JUDGED_EVERY = 10
+# rounds between two judgements in the trial, and how many times its length it may last
+JUDGED_EVERY, LONGEST = 10, 3
 
 
 @register("perm")
@@ -48,7 +48,8 @@ class Perm(LearnsKin):
     data, in three ways: alone (lam = 0, from the first round), lam_rel = 1, and lam infinite (w
     itself: FedAvg goes on). They are judged on the rest. Everybody goes on, on all data, in the way
     with the smallest mean loss, but for clients that are 95 % sure of another, from everybody's
-    losses and their own (see shared/choosing.py).
+    losses and their own (see shared/choosing.py). While losses fall so that another way will have
+    the smallest mean ten rounds later, the trial lasts longer, up to three times `trial`.
 
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
@@ -64,7 +65,7 @@ class Perm(LearnsKin):
     refuses: ClassVar[Mapping[str, str]] = {"optimiser_state": "clients train each other's models"}
 
     warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 10
-    trial: Annotated[Count, Doc("rounds in which several lam are tried")] = 20
+    trial: Annotated[Count, Doc("rounds in which several lam are tried; more if in doubt")] = 20
     lam_rel: Annotated[
         NotNegative | None,
         Doc("lam in units of median(|g_i - g_j|^2)*mean(n), without a trial (none: by trial)"),
@@ -95,7 +96,7 @@ class Perm(LearnsKin):
             sure=torch.full((n,), 0.5).double(), trying=int(self.lam_rel is None),
             plan=torch.zeros(0, 4, dtype=torch.int32), length=1, hop=1, share=1.0,
             epoch=0, rounds=0, count=torch.zeros(n).double(), total=torch.zeros(n, ways).double(),
-            product=torch.zeros(n, ways, ways).double(),
+            product=torch.zeros(n, ways, ways).double(), course=torch.zeros(0, ways // 2).double(),
         )  # fmt: skip
 
     def round(self, fed: Federation, s: State) -> None:
@@ -117,9 +118,10 @@ class Perm(LearnsKin):
             self.begin_epoch(fed, s, form)
         self.visit_hosts(fed, s, form)
         done = s.rounds - self.warm_up
-        if s.trying and (done % JUDGED_EVERY == 0 or done >= self.trial):
+        late = done == self.trial or (done > self.trial and not bool((s.count > 0).any()))
+        if s.trying and (done % JUDGED_EVERY == 0 or late):
             self.judge(fed, s)
-            if done >= self.trial and bool((s.count > 0).any()):
+            if done >= self.trial and self.is_clear(s, done):
                 self.settle(s)
         fed.record(own_weight=self.own_weight(s))
 
@@ -187,8 +189,16 @@ class Perm(LearnsKin):
             at, table = present[r.arrived], getattr(s, name)
             table[at] = r[name][r.arrived].cpu().view(len(at), *table.shape[1:])
         losses = choosing.Losses(s.count, s.total, s.product)
+        now = losses.means.view(1, -1, 2).amin(2)  # with or without steps at home
+        s.course = torch.cat([s.course[-1:], now])
         way, s.sure = choosing.choose(losses, alone=(0, 1))
         s.lam, s.tuned = self.lams()[way // 2], way % 2 == 1
+
+    def is_clear(self, s: State, done: int) -> bool:
+        """Whether to choose now: somebody was heard, and no other way is about to be better."""
+        if not (s.count > 0).any():
+            return False
+        return done >= LONGEST * self.trial or not choosing.overtaken(s.course)
 
     def settle(self, s: State) -> None:
         """Everybody goes on with the model of the way that was chosen."""

@@ -84,3 +84,14 @@ def test_clients_that_were_not_heard_do_as_the_others():
     way, sure = choosing.choose(found, alone=[0])
     assert (way == 1).all()
     assert torch.isfinite(sure).all()
+
+
+def test_a_way_that_would_be_best_next_time_is_seen_before_it_is_best():
+    alone = [0.2, 0.18, 0.17]
+    together = [0.5, 0.3, 0.1]  # .2 less each time: behind at the second, ahead at the third
+    course = torch.tensor([alone, together]).T
+    assert choosing.overtaken(course[:2])
+    assert not choosing.overtaken(course)  # and what leads by then stays ahead
+    assert not choosing.overtaken(course[:1])  # one time shows no course
+    slow = torch.tensor([alone, [0.5, 0.49, 0.48]]).T
+    assert not choosing.overtaken(slow[:2])

@@ -36,6 +36,12 @@ class Losses:
     def heard(self) -> Tensor:
         return self.count > 0
 
+    @property
+    def means(self) -> Tensor:
+        """Every way's loss [A], the mean over clients that were heard."""
+        mean: Tensor = (self.total[self.heard] / self.count[self.heard, None]).mean(0)
+        return mean
+
 
 def choose(losses: Losses, alone: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The way [N] of each client: the best one for all, or another that surely has a smaller loss.
@@ -43,8 +49,7 @@ def choose(losses: Losses, alone: Sequence[int]) -> tuple[Tensor, Tensor]:
     With it, how likely it is better than training alone (those ways); for clients that do: than
     any one of the other ways.
     """
-    heard = losses.heard
-    best = int((losses.total[heard] / losses.count[heard, None]).mean(0).argmin())
+    best = int(losses.means.argmin())
     expected, deviation = compare(losses, best)
     way = (expected + SURELY * deviation).argmin(1)
     apart = expected - expected.gather(1, way[:, None])
@@ -52,6 +57,15 @@ def choose(losses: Losses, alone: Sequence[int]) -> tuple[Tensor, Tensor]:
     better = torch.special.ndtr(apart / wide)
     own = torch.isin(torch.arange(better.shape[1]), torch.tensor(alone))
     return way, torch.where(own[way], better[:, ~own].amin(1), better[:, own].amin(1))
+
+
+def overtaken(course: Tensor) -> bool:
+    """Whether the best of several ways would be another if mean losses [times, A] went on from
+    the last time as they came from the one before: who learns from many is slow at first."""
+    if len(course) < 2:
+        return False
+    ahead = 2 * course[-1] - course[-2]
+    return int(ahead.argmin()) != int(course[-1].argmin())
 
 
 def compare(losses: Losses, to: int) -> tuple[Tensor, Tensor]:
