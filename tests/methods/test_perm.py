@@ -135,6 +135,17 @@ def test_the_trial_lasts_while_another_way_is_catching_up_three_times_its_length
     assert method.is_clear(state, 30)
 
 
+def test_all_who_use_the_one_model_train_it_and_half_of_the_others():
+    fed = federation(least_squares(clients=12), fraction=0.75)
+    fed.begin_round(1)
+    use_w, present = torch.arange(12) % 3 == 0, fed.sample()
+    found = Perm().trainers(fed, use_w)
+    assert set(found.tolist()) <= set(present.tolist())
+    assert set(present[use_w[present]].tolist()) <= set(found.tolist())
+    others = int((~use_w[present]).sum())
+    assert int((~use_w[found]).sum()) == (others + 1) // 2
+
+
 def test_a_given_lambda_needs_no_trial():
     state, method, _ = chosen(kinds(torch.arange(8) % 2), lam_rel=0.7)
     assert torch.equal(state.lam, torch.full((8,), 0.7, dtype=torch.float64))

@@ -49,7 +49,7 @@ class Perm(LearnsKin):
     itself: FedAvg goes on). They are judged on the rest. Everybody goes on, on all data, in the way
     with the smallest mean loss, but for clients that are 95 % sure of another, from everybody's
     losses and their own (see shared/choosing.py). While losses fall so that another way will have
-    the smallest mean ten rounds later, the trial lasts longer, up to three times `trial`.
+    the smallest mean forty rounds later, the trial lasts longer, up to three times `trial`.
 
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
@@ -105,7 +105,7 @@ class Perm(LearnsKin):
         early = s.rounds <= self.warm_up
         if early or bool(use_w.any()) or s.trying:
             everybody = early or s.trying or bool(use_w.all())
-            self.average(fed, s, fed.sample() if everybody else self.half(fed), form)
+            self.average(fed, s, fed.sample() if everybody else self.trainers(fed, use_w), form)
         if s.rounds <= min(EARLY, self.warm_up):
             s.early = s.x
         if s.trying:  # those alone begin at once, as they would without the others
@@ -125,11 +125,13 @@ class Perm(LearnsKin):
                 self.settle(s)
         fed.record(own_weight=self.own_weight(s))
 
-    def half(self, fed: Federation) -> Tensor:
-        """Half of those who take part: they train w where some use it and others do not."""
+    def trainers(self, fed: Federation, use_w: Tensor) -> Tensor:
+        """Who trains w where some use it and others do not: those who do, and half of the rest."""
         present = fed.sample()
-        order = torch.from_numpy(fed.random("half").permutation(len(present)))
-        return present[order[: max(1, len(present) // 2)].sort().values]
+        others = present[~use_w[present]]
+        order = torch.from_numpy(fed.random("half").permutation(len(others)))
+        some = others[order[: -(-len(others) // 2)]]
+        return torch.cat([present[use_w[present]], some]).sort().values
 
     # weights and visits ----------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from fedkin.core.metrics import Answers
 
 # deviations that an expected gain must exceed: one side of a normal distribution, 95 %
 SURELY = 1.645
+# how far ahead losses are followed, in times between two judgements, to see whether to wait: far,
+# since training goes on for long
+AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def overtaken(course: Tensor) -> bool:
     the last time as they came from the one before: who learns from many is slow at first."""
     if len(course) < 2:
         return False
-    ahead = 2 * course[-1] - course[-2]
+    ahead = course[-1] + AHEAD * (course[-1] - course[-2])
     return int(ahead.argmin()) != int(course[-1].argmin())
 
 
