@@ -26,10 +26,11 @@ PEERS = {
     "flower": ["flwr[simulation]==1.41.0", "torch"],
     "pfl": ["pfl[pytorch]==0.6.0", "torch"],
     "fedjax": ["fedjax==0.0.17"],
-    "blazefl": ["blazefl==2.0.3", "torch", "tqdm", "numpy"],
+    "blazefl": ["torch", "tqdm", "numpy"],
 }
-# BlazeFL asks for Python 3.12, of which there is no CPU build of torch here; 3.11 reads it as well
-ANY_PYTHON = {"blazefl": ["--ignore-requires-python"]}
+# BlazeFL asks for Python 3.12, of which there is no CPU build of torch here; 3.11 reads it as well.
+# It comes by itself: whatever else is installed must still be for this Python
+ANY_PYTHON = {"blazefl": ["--no-deps", "--ignore-requires-python", "blazefl==2.0.3"]}
 LONGEST = 1800  # seconds that one run may take
 
 
@@ -46,10 +47,12 @@ def environment(name: str, home: Path) -> Path | str:
               if line.startswith(("torch==", "torch @"))]  # fmt: skip
     limits = home / name / "constraints.txt"
     limits.write_text("\n".join(pinned) + "\n")
-    pip += ["-c", limits, *ANY_PYTHON.get(name, ()), *PEERS[name]]
-    made = subprocess.run(pip, capture_output=True, text=True)
-    if made.returncode:
-        return str((made.stderr.strip().splitlines() or ["pip failed"])[-1])
+    for wanted in (PEERS[name], ANY_PYTHON.get(name)):
+        if wanted is None:
+            continue
+        made = subprocess.run([*pip, "-c", limits, *wanted], capture_output=True, text=True)
+        if made.returncode:
+            return str((made.stderr.strip().splitlines() or ["pip failed"])[-1])
     (home / name / "ready").touch()
     return python
 
