@@ -46,6 +46,8 @@ def test_every_whole_number_of_a_config_has_a_largest_value() -> None:
         ("compare local --seeds ²", "give the number of seeds"),
         ("compare local --jobs 99999", "at least 1 and at most 256"),
         (f"partition digits --seed {2**64}", "--seed"),
+        ("report runs --target nan", "give a number that can be reached"),
+        ("join --name a --device gpu9", "device 'gpu9' cannot be used"),
     ],
 )
 def test_numbers_no_run_can_want_get_a_sentence(fedkin: Fedkin, words: str, sentence: str) -> None:
