@@ -98,6 +98,13 @@ def test_who_shares_rounds_with_whom_differs_from_plan_to_plan():
     assert len(by_host) > 1
 
 
+def test_visits_that_take_what_is_free_come_in_a_random_order():
+    # who is under way together, whatever the order of rounds
+    wanted = torch.ones(4, 4, dtype=torch.bool)
+    plans = [first_free(wanted, np.random.default_rng(seed)).tolist() for seed in range(6)]
+    assert len({tuple(sorted(map(tuple, plan))) for plan in plans}) > 1
+
+
 @pytest.mark.parametrize("draw", [packed, first_free])
 def test_the_rounds_of_an_epoch_come_in_any_order(draw):
     # model 0 goes everywhere, the others stay at home: when they do is a matter of chance
