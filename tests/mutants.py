@@ -158,6 +158,7 @@ class Tests:
         of_file: dict[str, list[str]] = {}
         for row in rows:
             of_file.setdefault(row["test"].split("::")[0], []).append(row["test"])
+        self.seen = set(of_file)
         for row in rows:
             for function in row["called"]:
                 self.through.setdefault(function, set()).add(row["test"])
@@ -181,8 +182,10 @@ class Tests:
         return [*own, *chosen]
 
     def _is_new(self, test: str) -> bool:
-        file = ROOT / test.split("::")[0]
-        return not file.exists() or file.stat().st_mtime > self.made
+        """Whether a test's file is changed, gone, or none of those that `tests.reach` saw."""
+        name = test.split("::")[0]
+        file = ROOT / name
+        return name not in self.seen or not file.exists() or file.stat().st_mtime > self.made
 
     def _named(self, inside: Path, new: bool) -> set[str]:
         """Files of the same room that name the module; with `new` only what changed since."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.main import get_command
 
+from fedkin.command import cli
 from fedkin.methods.registry import all_methods, get_method
 from fedkin.runs.checks import usual
 from tests.run_command import TINY, Fedkin
@@ -28,6 +30,15 @@ def test_the_template_of_every_method_is_a_config_that_runs(
     small += ("--model", usual(get_method(name)))
     ended = fedkin("run", path, *small, "--strategy", "stacked", "--out", tmp_path / "run", "-q")
     assert (ended.code, ended.err) == (0, "")
+
+
+def test_help_shows_every_word_of_its_text(
+    fedkin: Fedkin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    for name, command in get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        said = fedkin(name, "--help")  # words in square brackets are markup, and vanish
+        assert set(command.help.split()) <= set(said.out.split()), name
 
 
 def test_every_alias_of_other_libraries_is_understood(fedkin: Fedkin, tmp_path: Path) -> None:

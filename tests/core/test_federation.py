@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -137,6 +138,13 @@ def test_work_that_is_not_finite_is_not_remembered_and_all_of_it_is_divergence()
     with pytest.raises(DivergedError, match=r"round 0.*all 4 clients"):
         fed.map(explode)
     assert "v" not in fed.engine.memory.tables
+
+
+@pytest.mark.parametrize(("clients", "shown"), [(5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4, ...")])
+def test_of_those_that_diverged_five_are_named(clients: int, shown: str) -> None:
+    fed = federation(quadratic([1.0] * clients, [1.0] * clients))
+    with pytest.raises(DivergedError, match=re.escape(f"({shown})")):
+        fed.map(explode)
 
 
 def test_a_step_must_be_a_plain_function() -> None:

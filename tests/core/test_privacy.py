@@ -18,7 +18,7 @@ from fedkin.core import gaussian, rng
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation
 from fedkin.core.guard import BELOW, Guard, guard_of
-from fedkin.core.privacy import Privacy
+from fedkin.core.privacy import Privacy, _signal_to_noise
 from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, Method
@@ -302,3 +302,12 @@ def test_private_rounds_are_the_same_in_every_engine(engine: str) -> None:
         privacy = private(5, 1.0, quantile=0.5)
         found.append(run(FedAvg(lr=0.05), federation(problem, name, strategy, privacy=privacy), 3))
     torch.testing.assert_close(found[0].x, found[1].x)
+
+
+def test_signal_and_noise_of_a_release_are_told_apart_by_their_squares() -> None:
+    # |s + z|^2 is |s|^2 + size^2 for each number, on average
+    noisy = {"dx": torch.tensor([30.0, 40.0]), "dc": torch.tensor([5.0])}
+    signal, noise = 30**2 + 40**2 + 5**2 - (2 * 3**2 + 0.5**2), 2 * 3**2 + 0.5**2
+    found = _signal_to_noise(noisy, {"dx": 3.0, "dc": 0.5})
+    assert found == pytest.approx((signal / noise) ** 0.5)
+    assert _signal_to_noise({"dx": torch.ones(1)}, {"dx": 3.0}) == 0.0

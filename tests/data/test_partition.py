@@ -50,7 +50,7 @@ def test_iid_sizes_differ_by_one_at_most() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    alpha=st.floats(1e-6, 1e6),
+    alpha=st.floats(5e-324, 1e6),
     num_clients=st.integers(1, 200),
     classes=st.integers(1, 30),
     seed=st.integers(0, 1000),

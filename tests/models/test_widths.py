@@ -87,6 +87,7 @@ def test_a_layer_has_the_ceiling_of_its_share_of_channels():
     widths = Widths.of(module, torch.zeros(2, 5))
     assert widths.kept(0.1) == (1, 3)
     assert widths.kept(1 / 16) == (1, 2)
+    assert widths.kept(1e-300) == (1, 1)
     small = narrow(module, widths, 0.25)
     assert [m.weight.shape for m in small if isinstance(m, nn.Linear)] == [(3, 5), (8, 3), (3, 8)]
     assert small[1].in_features == 5

@@ -38,11 +38,16 @@ def test_every_whole_number_of_a_config_has_a_largest_value() -> None:
         ("run local --threads 4096", "threads should be less than or equal to"),
         (f"run local --rounds {10**12}", "rounds should be less than or equal to 10000000"),
         (f"run local --delay {10**9}", "delay should be less than or equal to 1000000"),
+        (f"run local --data linear --num-clients {10**9} --samples {10**6}", "lower num_clients"),
+        (f"run local --data synthetic --num-clients {10**9}", "lower num_clients, samples or dim"),
+        (f"run local --data crowd --num-clients {10**9} --samples {10**6}", "this machine has"),
         ("run local --strategy native:1:4096x4096", "more than 256 threads"),
         (f"compare local --seeds {10**12}", "at least 1 and at most 10000"),
         ("compare local --seeds ²", "give the number of seeds"),
         ("compare local --jobs 99999", "at least 1 and at most 256"),
         (f"partition digits --seed {2**64}", "--seed"),
+        ("report runs --target nan", "give a number that can be reached"),
+        ("join --name a --device gpu9", "device 'gpu9' cannot be used"),
     ],
 )
 def test_numbers_no_run_can_want_get_a_sentence(fedkin: Fedkin, words: str, sentence: str) -> None:

@@ -14,7 +14,7 @@ from fedkin.runs import checkpoint
 from fedkin.runs.contender import _same_kind
 from fedkin.runs.contents import Choice
 from fedkin.runs.train import train
-from fedkin.tensors import Chunked, open_tensors, write_tensors
+from fedkin.tensors import Chunked, open_tensors, write_tensors, write_text
 from tests.helpers import least_squares
 
 TENSORS = {
@@ -134,6 +134,17 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     files = ("tensors.safetensors", "facts.json", ".writing-00000001")
     assert {("flush", name) for name in files} <= set(before)
     assert ("flush", "checkpoint") in after
+
+
+def test_a_file_is_on_the_disk_before_it_takes_anothers_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, replace = list[object](), Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: seen.append(os.fstat(handle).st_size))
+    monkeypatch.setattr(Path, "replace", lambda *names: (seen.append("name"), replace(*names))[1])
+    write_text(tmp_path / "file.txt", "seven..")
+    assert seen == [7, "name"]
+    assert (tmp_path / "file.txt").read_text() == "seven.."
 
 
 def test_tables_are_on_the_disk_before_the_checkpoint_that_counts_on_them(

@@ -134,3 +134,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     code, said = command("run", "local", "--data", tmp_path / "data.csv")
     assert code == 2
     assert "is a pipe or a device: save its content to a file first" in said
+    os.mkfifo(tmp_path / "own.py")
+    code, said = command("run", f"{tmp_path}/own.py:Own")
+    assert code == 2
+    assert "own.py is a pipe or device, not a file" in said

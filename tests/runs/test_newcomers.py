@@ -59,12 +59,34 @@ def test_a_newcomers_weights_minimise_its_own_objective() -> None:
     alpha = mixing.weights_of_newcomers(own, torch.tensor([7]), others, counts, heard, 30.0)[0]
     z = np.append((others[:4] - own).square().sum(1).numpy(), 0.0)
     n = np.array([9, 20, 5, 40, 7])
-    best = minimize(
-        lambda a: a @ z + 30 * (a**2 / n).sum(), np.full(5, 0.2), bounds=[(0, 1)] * 5,
-        constraints={"type": "eq", "fun": lambda a: a.sum() - 1}, tol=1e-12,
-    ).x  # fmt: skip
     assert alpha[4] == 0  # it was never heard
-    assert torch.allclose(alpha[[0, 1, 2, 3, 5]], torch.from_numpy(best), atol=1e-4)
+    assert torch.allclose(alpha[[0, 1, 2, 3, 5]], best_weights(z, n, 30.0), atol=1e-4)
+
+
+def test_a_newcomers_lam_is_in_units_of_the_median_distance_of_those_heard() -> None:
+    problem, new = least_squares(5, 20), least_squares(1, 20, seed=7)
+    method, fed = Perm(lr=0.05, local_steps=2, warm_up=2, lam_rel=1.0), federation(problem)
+    s = run(method, fed, 4)
+    assert (s.heard == 1).all()
+    s.heard[4] = 0
+    alpha = method.weights_for(fed, s, federation(new), 3.0)[0]
+    x = torch.cat([problem.train.x, new.train.x]).view(6, 20, 3)
+    y = torch.cat([problem.train.y, new.train.y]).view(6, 20)
+    g = ((x @ s.early - y)[..., None] * x).mean(1).numpy()[[0, 1, 2, 3, 5]]
+    z = np.square(g[:, None] - g).sum(2)
+    pairs = np.sort(z[:4, :4][np.triu_indices(4, 1)])
+    best = best_weights(z[4], np.full(5, 20), 3.0 * pairs[2] * 20)  # of six the lower median
+    assert alpha[4] == 0
+    assert torch.allclose(alpha[[0, 1, 2, 3, 5]], best, atol=1e-4)
+
+
+def best_weights(z: np.ndarray, n: np.ndarray, lam: float) -> torch.Tensor:
+    """The weights on the simplex with the least sum of a*z + lam*a^2/n, by a general solver."""
+    found = minimize(
+        lambda a: (a @ z + lam * (a**2 / n).sum()) / z.max(), np.full(5, 0.2),
+        bounds=[(0, 1)] * 5, constraints={"type": "eq", "fun": lambda a: a.sum() - 1}, tol=1e-12,
+    )  # fmt: skip
+    return torch.from_numpy(found.x)
 
 
 def test_a_tour_visits_every_wanted_place_once() -> None:

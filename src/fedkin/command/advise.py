@@ -30,7 +30,7 @@ def advise(
 
     Tries going alone, one model for all and personal methods on several splits of every site's
     rows. Leaves a page (advice.html), advice.json, sites.csv and a config.toml for `fedkin run`
-    and `fedkin serve`. Options are keys of [data], as in `fedkin run`.
+    and `fedkin serve`. Options are keys of a config's data table, as in `fedkin run`.
 
     Examples:
       fedkin advise patients.csv --client-column hospital --target-column disease

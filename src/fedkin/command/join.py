@@ -79,6 +79,7 @@ def join(
     need_flower()
     from fedkin.command.screen import say
     from fedkin.engines.flower.logs import LogFile, Voice, check_level
+    from fedkin.runs.settings import check_device
     from fedkin.runs.sites import checking, joining
     from fedkin.runs.sites.machine import Machine, make_machine, to_check
     from fedkin.runs.sites.names import check_name
@@ -87,6 +88,7 @@ def join(
 
     check_name(name)
     check_level(log_level)
+    check_device(device)
     if (data is None) == (sites is None):
         raise FedkinError("give this site's file with --data, or a folder of them with --sites")
     if data is not None and not data.is_file():

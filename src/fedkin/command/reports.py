@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,6 +66,8 @@ def report(
     page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         raise FedkinError(f"--out {page}: the report is an .html file")
+    if target is not None and not isfinite(target):
+        raise FedkinError(f"--target {target}: give a number that can be reached, such as 0.8")
     found = write_report(runs, page, target)
     rows = result_rows(found.summaries, found.chosen, found.score)
     titles = [title for title in rows[0] if not title.startswith(("best round", "global"))]

@@ -73,7 +73,7 @@ def sites(
         str, typer.Option(help="columns that are no inputs, separated by commas")
     ] = "",
 ) -> None:
-    """Write the [sites] table of a config from a table: columns, categories, classes, scales.
+    """Write the sites table of a config from a table: columns, categories, classes, scales.
 
     Look it over before you use it: it tells the categories, classes, means and deviations of the
     table to everybody who reads the config.

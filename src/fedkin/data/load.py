@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,9 @@ from fedkin.data.pool import Pool
 from fedkin.errors import FedkinError
 
 Source = Callable[[DataConfig, np.random.Generator], Pool]
+
+# of a client where the generator draws how many it has
+LEAST_SAMPLES = 50
 
 SOURCES: dict[str, Source] = {
     "digits": synthetic.digits,
@@ -43,9 +47,22 @@ SOURCES: dict[str, Source] = {
 def load(config: DataConfig, seed: int) -> ClientData:
     """The clients `config` describes; the same configuration and seed give the same bits."""
     config = config.resolved()
+    if config.dim is not None:
+        _check_size(config.num_clients or 1, config.samples or LEAST_SAMPLES, config.dim)
     if config.name == "crowd":
         if config.folds:
             raise FedkinError(f"the data 'crowd' have no folds: leave test = {config.test} out")
         return with_facts(crowd(config, seed), config)
     data = build(SOURCES[config.name](config, stream(seed, 0)), config, seed)
     return with_facts(data, config)
+
+
+def _check_size(clients: int, samples: int, dim: int) -> None:
+    """Refuse generated data that this machine cannot hold, before years go into making them."""
+    needed = 4 * clients * samples * dim
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise FedkinError(
+            f"{clients} clients with {samples} samples of {dim} numbers need {needed / 1e9:.0f} GB "
+            f"but this machine has {memory / 1e9:.0f} GB; lower num_clients, samples or dim"
+        )

@@ -139,7 +139,9 @@ def apportion(weights: Floats, total: int) -> Rows:
 
 def _dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Floats:
     """One Dirichlet draw, in logarithms: for small alpha the gammas themselves underflow to 0/0."""
-    # Gamma(a) is distributed as Gamma(a + 1) * U^(1/a).
+    # Gamma(a) is distributed as Gamma(a + 1) * U^(1/a). Long before 1e-300 one gets everything;
+    # below it every logarithm would be minus infinity.
+    alpha = max(alpha, 1e-300)
     logs = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
     draw: Floats = np.exp(logs - logs.max())
     return draw

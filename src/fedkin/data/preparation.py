@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class Preparation:
         """Everything as plain values; `from_facts` is the opposite."""
         return {
             "columns": self.columns
-            and [{"kind": column.kind, **asdict(column)} for column in self.columns],
+            and [{"kind": column.kind, **vars(column)} for column in self.columns],
             "pixels": self.pixels,
             "mean": None if self.mean is None else self.mean.tolist(),
             "deviation": None if self.deviation is None else self.deviation.tolist(),

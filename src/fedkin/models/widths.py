@@ -88,7 +88,7 @@ class Widths:
         if not 0 < rate <= 1:
             raise FedkinError(f"a rate is a number above 0 and at most 1, not {rate}")
         # the small slack keeps 0.1*30 at 3 whatever the rounding of the product
-        return tuple(ceil(rate * size - 1e-9) for size in self.sizes)
+        return tuple(max(1, ceil(rate * size - 1e-9)) for size in self.sizes)
 
     def first(self, rate: float) -> list[Tensor]:
         """The first channels of every group: the choice that nests smaller models in larger."""

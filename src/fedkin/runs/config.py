@@ -26,7 +26,7 @@ from fedkin.methods.registry import MODELS, form_for, get_method
 from fedkin.runs.limits import LONGEST_WAIT, MOST_ROUNDS, MOST_THREADS
 from fedkin.runs.own_models import brings_models, client_architectures, with_client_models
 from fedkin.runs.plugins import is_file, with_files
-from fedkin.runs.settings import Settings, parse_clip, parse_size
+from fedkin.runs.settings import Settings, check_device, parse_clip, parse_size
 from fedkin.runs.user_code import find_augment, find_loss, known_method, known_objective, make_model
 from fedkin.runs.validation import STRICT, options_model, refuse_setting, validated
 from fedkin.toml import read_toml, to_toml
@@ -261,11 +261,7 @@ class RunConfig(BaseModel):
         loss = find_loss(m.loss)
         if loss is not None and get_loss(loss).binary:
             outputs = 1
-        try:
-            torch.zeros((), device=m.device).item()
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise FedkinError(f"device '{m.device}' cannot be used: {reason}") from None
+        check_device(m.device)
         return Problem(
             make_model(m.name, data.input_shape, outputs, self.seed, m.args),
             data,

@@ -21,6 +21,7 @@ from fedkin.tensors import write_text
 
 TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(contents.Number)}
 INPUTS, LABELS = "inputs.json", "labels.csv"
+EASY_TO_READ = 1000  # columns of a table
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ class Inputs:
         )
 
     def to_json(self) -> str:
-        return json.dumps({**vars(self), "preparation": self.preparation.facts()}, indent=1) + "\n"
+        facts = {**vars(self), "preparation": self.preparation.facts()}
+        # json's quick encoder breaks no lines
+        indent = 1 if len(self.preparation.columns or ()) <= EASY_TO_READ else None
+        return json.dumps(facts, indent=indent) + "\n"
 
     @classmethod
     def load(cls, folder: Path) -> Inputs:

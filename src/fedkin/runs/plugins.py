@@ -17,12 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedkin.errors import FedkinError, unknown
+from fedkin.errors import FedkinError, checked_size, unknown
 
 # a comma separates several
 REFERENCE = re.compile(r"(?P<path>[^,]+\.py)(?::(?P<name>[^,]*))?")
 # tables of a config whose texts are never code
 NOT_CODE = ("data", "files", "made_with")
+LONGEST = 2**24  # bytes of a file of code
 
 
 def is_file(text: Any) -> bool:
@@ -152,6 +153,7 @@ def _parts(reference: str) -> tuple[Path, str]:
 
 def _read(path: Path, what: str) -> bytes:
     try:
+        checked_size(path, LONGEST)
         return path.read_bytes()
     except OSError as error:
         reason = f"there is no file {path}" if isinstance(error, FileNotFoundError) else (

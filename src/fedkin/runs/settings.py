@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any
 
+import torch
+
 from fedkin.core.faults import Faults
 from fedkin.core.robust import Aggregate
 from fedkin.errors import FedkinError, unknown
@@ -157,3 +159,12 @@ def parse_size(size: int | str | None) -> int | None:
     if not found:
         raise FedkinError(f"memory = '{size}' is not a size: write 500MB or 2GB")
     return int(float(found[1]) * SIZES[found[2] or ""])
+
+
+def check_device(name: str) -> None:
+    """A FedkinError if torch cannot compute there."""
+    try:
+        torch.zeros((), device=name).item()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise FedkinError(f"device '{name}' cannot be used: {reason}") from None

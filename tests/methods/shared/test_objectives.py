@@ -248,7 +248,7 @@ def test_parts_go_by_names_and_by_features() -> None:
 
 
 def test_weight_sharing_shares_all_but_the_last_layer_unless_told_otherwise() -> None:
-    problem = Problem(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), blobs())
+    problem = Problem(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), blobs())
     fed = federation(problem)
     method = LSGD(objective="ws2", lr=0.1)
     state = run(method, fed, 2)

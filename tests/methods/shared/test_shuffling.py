@@ -86,22 +86,34 @@ def test_visits_wanted_several_times_are_made_so_often(plan_of):
 def test_who_shares_rounds_with_whom_differs_from_plan_to_plan():
     # p_t(i) is the host of model i in round t; how p_s follows from p_t does not depend on the
     # names of hosts or the order of rounds, so that only an order of models can change it
-    wanted, found = torch.ones(5, 5, dtype=torch.bool), set()
+    wanted, found, by_host = torch.ones(5, 5, dtype=torch.bool), set(), set()
     for seed in range(12):
         rounds = packed(wanted, np.random.default_rng(seed)).tolist()
         moves = [tuple(p.index(host) for host in q) for p in rounds for q in rounds]
         found.add(tuple(sorted(moves)))
+        # where those go whom a host had before: here the names of models make no difference
+        leave = [tuple(q[p.index(host)] for host in range(5)) for p in rounds for q in rounds]
+        by_host.add(tuple(sorted(leave)))
     assert len(found) > 1
+    assert len(by_host) > 1
 
 
-def test_the_rounds_of_a_packed_epoch_come_in_any_order():
+def test_visits_that_take_what_is_free_come_in_a_random_order():
+    # who is under way together, whatever the order of rounds
+    wanted = torch.ones(4, 4, dtype=torch.bool)
+    plans = [first_free(wanted, np.random.default_rng(seed)).tolist() for seed in range(6)]
+    assert len({tuple(sorted(map(tuple, plan))) for plan in plans}) > 1
+
+
+@pytest.mark.parametrize("draw", [packed, first_free])
+def test_the_rounds_of_an_epoch_come_in_any_order(draw):
     # model 0 goes everywhere, the others stay at home: when they do is a matter of chance
     n, seeds = 4, 400
     wanted = torch.eye(n, dtype=torch.bool)
     wanted[0] = True
     times = np.zeros((n, n))
     for seed in range(seeds):
-        plan = packed(wanted, np.random.default_rng(seed)).numpy()
+        plan = draw(wanted, np.random.default_rng(seed)).numpy()
         for model in range(1, n):
             times[model, np.flatnonzero(plan[:, model] == model)] += 1
     expected = seeds / n
