@@ -17,10 +17,14 @@ from fedkin.data import DataConfig, load
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import unknown
 from fedkin.methods.registry import get_method
+from fedkin.runs.pooled import score_pooled
+from fedkin.runs.settings import Settings
+from fedkin.runs.training import Trainer
 
 ROUNDS, STEPS, LR, SEEDS = 25, 10, 0.1, 3
 METHODS = ("fedavg", "ditto")
-NORMS: tuple[NormName, ...] = ("shared", "local")
+NORMS: tuple[NormName, ...] = ("shared", "local", "averaged")
+UNSEEN = 0.2  # of the clients are kept out
 SOME = {"num_clients": 10, "train_per_client": 200, "test_per_client": 100}
 TURNED = {"partition": "iid", "rotation_groups": 4, **SOME, "num_clients": 12}
 # a data set's config, and whether every client changes its inputs by a gain and an offset
@@ -38,35 +42,51 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 def norms(only: str | None = None) -> Iterator[Row]:
-    """Mean personal accuracy in % with batch norms shared and local, over three seeds; +-: the
-    deviation over seeds of the difference."""
+    """Mean accuracy in % by how batch norms are kept, over three seeds: of clients' own models; of
+    the one model for all, on all clients' data; and of newcomers, after 0 and 10 steps at home.
+    +-: the deviation over seeds of the difference to shared."""
     if only is not None and only not in CASES:
         raise unknown("data", only, CASES)
     for case in CASES if only is None else (only,):
         for method in METHODS:
             found = {
-                norm: np.array([_accuracy(case, method, norm, seed) for seed in range(SEEDS)])
+                norm: [_accuracies(case, method, norm, seed) for seed in range(SEEDS)]
                 for norm in NORMS
             }
-            gain = found["local"] - found["shared"]
-            means: dict[str, str] = {norm: f"{values.mean():.1f}" for norm, values in found.items()}
-            more = f"{gain.mean():+.1f} +- {gain.std(ddof=1):.1f}"
-            yield {"data": case, "method": method, **means, "local - shared": more}
+            for norm in NORMS:
+                row: Row = {"data": case, "method": method, "norm": norm}
+                for what in found[norm][0]:
+                    own, usual = (
+                        np.array([run[what] for run in found[n]]) for n in (norm, NORMS[0])
+                    )
+                    more = f" ({(own - usual).mean():+.1f} +- {(own - usual).std(ddof=1):.1f})"
+                    row[what] = f"{own.mean():.1f}{more if norm != NORMS[0] else ''}"
+                yield row
 
 
-def _accuracy(case: str, method: str, norm: NormName, seed: int) -> float:
+def _accuracies(case: str, method: str, norm: NormName, seed: int) -> dict[str, float]:
     config, gained = CASES[case]
-    data = load(DataConfig(**config), seed=seed)
-    data = _with_gains(data, seed) if gained else data
+    data = load(DataConfig(**config, unseen=UNSEEN), seed=seed)
+    assert data.newcomers is not None
+    if gained:
+        others = _with_gains(data.newcomers, seed + 1000)
+        data = replace(_with_gains(data, seed), newcomers=others)
     torch.manual_seed(seed)
     model = _mlp(data) if config["name"].endswith("digits") else _cnn(data)
     problem = fedkin.Problem(model, data, norm=norm)
     make: Any = get_method(method)
-    run = fedkin.train(
-        problem, make(lr=LR, local_steps=STEPS), rounds=ROUNDS, eval_every=ROUNDS,
-        seed=seed, progress=False, baseline=False,
-    )  # fmt: skip
-    return 100 * run.accuracy
+    chosen = make(lr=LR, local_steps=STEPS)
+    settings = Settings(rounds=ROUNDS, eval_every=ROUNDS, seed=seed, baseline=False)
+    trainer = Trainer(problem, chosen, settings)
+    personal = trainer.run().accuracy
+    model = chosen.global_model(trainer.contenders["method"].state)
+    new = trainer.newcomers().groupby("steps")["accuracy"].mean()
+    return {
+        "personal": 100 * personal,
+        "global": 100 * score_pooled(problem, model).accuracy if model is not None else np.nan,
+        "new, 0 steps": 100 * float(new["0"]),
+        "new, 10 steps": 100 * float(new["10"]),
+    }
 
 
 def _mlp(data: ClientData) -> nn.Module:

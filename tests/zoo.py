@@ -38,14 +38,23 @@ class FunctionalDropout(nn.Module):
         return self.b(F.dropout(torch.relu(self.a(x.mean(1))), 0.3, self.training))
 
 
-class SequenceFirst(nn.Module):
-    """A transformer with default arguments, which wants the sequence before the batch."""
+class Threefold(nn.Module):
+    """Attention of a sequence to itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, attention: nn.Module) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, CLASSES)
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0]
+
+
+class SequenceFirst(nn.Module):
+    """What wants the sequence before the batch, as attention with default arguments does."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.encoder(x.transpose(0, 1)).mean(0))
@@ -130,7 +139,10 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "attention": lambda: Then(
         nn.MultiheadAttention(WIDTH, 2, dropout=0.2, batch_first=True), copies=3
     ),
-    "transformer": SequenceFirst,
+    "attention-by-default": lambda: SequenceFirst(Threefold(nn.MultiheadAttention(WIDTH, 2))),
+    "transformer": lambda: SequenceFirst(
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 16), 2)
+    ),
     "embedding": lambda: nn.Sequential(
         nn.Embedding(WORDS, WIDTH),
         nn.Dropout(0.1),
@@ -142,6 +154,12 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "tied": Tied,
     "frozen": frozen_backbone,
     "weight-norm": lambda: nn.Sequential(nn.Flatten(), weight_norm(nn.Linear(32, CLASSES))),
+    "old-weight-norm": lambda: nn.Sequential(
+        nn.Flatten(), nn.utils.weight_norm(nn.Linear(LENGTH * WIDTH, CLASSES))
+    ),
+    "plain-norms": lambda: images(
+        nn.BatchNorm2d(8, affine=False, momentum=None), nn.InstanceNorm2d(8), nn.Dropout3d(0.2)
+    ),
 }
 TOKENS = ("embedding", "tied", "together")
 

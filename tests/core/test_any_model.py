@@ -18,7 +18,7 @@ from fedkin.core.kernels.recurrent import stackable
 from fedkin.core.problem import Problem
 from fedkin.core.rng import key
 from fedkin.errors import FedkinError
-from fedkin.methods import FedAvg, FedBN, Method, PFedMe
+from fedkin.methods import FedAvg, FedBN, Method, PFedMe, Submodel, SubmodelDitto, SubmodelPerm
 from fedkin.runs.evaluation import score_model
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.training import Settings, Trainer
@@ -215,6 +215,13 @@ def test_the_method_fedbn_is_fedavg_with_norms_at_home(name: str) -> None:
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("method", [FedBN(), Submodel(), SubmodelDitto(), SubmodelPerm()])
+def test_methods_that_need_the_norms_in_the_model_say_so(method: Method) -> None:
+    fed = federation(zoo_problem("batch-norm-1d", norm="local"))
+    with pytest.raises(FedkinError, match="norm = 'shared'"):
+        run(method, fed, 1)
+
+
 def test_own_norms_do_not_travel() -> None:
     bytes_down = []
     for norm in ("shared", "local"):
@@ -316,6 +323,9 @@ def counting(self, x: Tensor) -> Tensor:
         (Own(lambda m, x: F.dropout(m.a(x), 0.3)), "training=self.training"),
         (nn.LazyLinear(3), "has no shape yet"),
         (Own(lambda m, x: m.a(x) / m.gone), "cannot take inputs of shape .5,.*gone"),
+        (Own(lambda m, x: m.a(x).detach()), "outputs have no gradients"),
+        (Own(lambda m, x: F.one_hot(m.a(x).argmax(1), 3).float()), "outputs have no gradients"),
+        (nn.Linear(5, 3, dtype=torch.complex64), "parameter 'weight' has complex numbers"),
     ],
 )  # fmt: skip
 def test_modules_that_cannot_be_trained_are_refused_with_a_sentence(module, sentence: str) -> None:

@@ -152,3 +152,9 @@ def test_metrics_that_do_not_fit_are_refused(fedkin):
     assert (said.code, "did you mean 'accuracy'" in said.err) == (2, True)
     with pytest.raises(FedkinError, match="is for targets that are classes"):
         train(least_squares(), FedAvg(), rounds=1, metric="auc")
+
+    def by_columns(targets, predictions):
+        return predictions.mean(5)
+
+    with pytest.raises(FedkinError, match=r"metric 'by_columns' fails: .*axis 5.*numpy arrays"):
+        train(least_squares(), FedAvg(), rounds=1, metric=by_columns, baseline=False)

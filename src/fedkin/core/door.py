@@ -48,6 +48,11 @@ def own_copy(module: nn.Module) -> nn.Module:
                 f"the model's parameter '{name}' has no shape yet: call the model once, on a "
                 "batch, before it is trained"
             )
+        if parameter.is_complex():
+            raise FedkinError(
+                f"the model's parameter '{name}' has complex numbers, and real ones are averaged "
+                "here: keep its real and imaginary parts as two parameters"
+            )
     try:
         needed = [
             p.name
@@ -62,13 +67,17 @@ def own_copy(module: nn.Module) -> nn.Module:
             f"the model's forward needs {len(needed)} arguments ({listed}) but gets one, a batch "
             "of inputs: put them together in one tensor, or give the others default values"
         )
+    # attributes that every forward computes anew, as torch.nn.utils.weight_norm does
+    computed = (
+        value
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    )
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, {id(value): value.detach() for value in computed})
     except Exception as error:
-        raise FedkinError(
-            f"the model cannot be copied ({_first_line(error)}): if it uses "
-            "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm instead"
-        ) from None
+        raise FedkinError(f"the model cannot be copied: {_first_line(error)}") from None
 
 
 def fitting(module: nn.Module, x: Tensor, dtype: torch.dtype, known: bool) -> Tensor:
@@ -108,6 +117,7 @@ def manners(module: nn.Module, x: Tensor) -> Manners:
         ) from None
     with _unchanged(module), torch.no_grad(), Noise(KEY):
         trained(x[:2])
+    _check_slopes(trained, x[:2])
     with torch.no_grad():
         stirred = _stirred(module)
         draws = _run_twice(trained, stirred, x[:2], "")
@@ -128,6 +138,20 @@ def manners(module: nn.Module, x: Tensor) -> Manners:
             stacklevel=4,
         )
     return Manners(draws > 0, mixes, in_use, least, output)
+
+
+def _check_slopes(trained: nn.Module, x: Tensor) -> None:
+    """Refuse a module whose outputs are cut off from its parameters."""
+    with torch.enable_grad(), Noise(KEY):
+        try:
+            attached = as_outputs(trained(x)).requires_grad
+        except RuntimeError as error:
+            raise FedkinError(f"the model cannot be trained: {_first_line(error)}") from None
+    if not attached:
+        raise FedkinError(
+            "the model's outputs have no gradients: its forward must not use torch.no_grad, detach "
+            "or argmax on the way to them"
+        )
 
 
 def _stirred(module: nn.Module) -> dict[str, Tensor]:

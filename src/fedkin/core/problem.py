@@ -164,11 +164,6 @@ class Problem:
             return self._with_module(variant)
         varied, spec = copy.copy(self), self.spec
         if variant.rate != 1:
-            if spec.home.slots:
-                raise FedkinError(
-                    "clients that train parts of the model cannot keep norms of their own: choose "
-                    "norm = 'shared' or 'averaged'"
-                )
             module = narrow(spec.module, self.widths, variant.rate)
             spec = spec.with_module(module, Layout.of(module), forms.statistics_of(module))
             # initial weights are smaller the more inputs a layer has: as for so many
@@ -206,6 +201,11 @@ class Problem:
     @cached_property
     def widths(self) -> Widths:
         """The hidden widths by which the model can be cut."""
+        if self.spec.home.slots:
+            raise FedkinError(
+                "clients that train parts of the model cannot keep norms of their own: choose "
+                "norm = 'shared' or 'averaged'"
+            )
         return Widths.of(forms.still(self.spec.module), self.train.x[:2])
 
     @cached_property

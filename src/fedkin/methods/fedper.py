@@ -109,7 +109,8 @@ class FedBN(Partial):
     needs: ClassVar[str] = "norms"
 
     def shared(self, fed: Federation) -> str:
-        return "!" + norms(fed.problem.spec.module, f"method '{self.name}'")
+        problem = fed.problem
+        return "!" + norms(problem.spec.module, problem.layout, f"method '{self.name}'")
 
 
 def train_both(client: Client, x: Tensor, parts: str, lr: Any, **work: Any) -> dict[str, Tensor]:

@@ -77,8 +77,8 @@ class ModelConfig(BaseModel):
     reshuffle: bool = Field(
         False, description="minibatches in reshuffled passes instead of drawn with replacement"
     )
-    norm: NormName | None = Field(
-        None,
+    norm: NormName = Field(
+        "shared",
         description="batch norms: shared (statistics of own data), local (FedBN), or averaged",
     )
     augment: str | None = Field(

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def own_metric(function: Callable[..., float], name: str | None = None) -> str:
                 columns = [truth[i], answer[i], *([a.probabilities[i]] if wants else [])]
                 drawn = [c.repeat_interleave(own, 0).numpy(force=True) for c in columns]
                 more = {"probabilities": drawn[2]} if wants else {}
-                value = _number(function(*drawn[:2], **more), title)
+                value = _number(partial(function, *drawn[:2], **more), title)
                 if value == value:
                     found[i, j] = torch.tensor([value * n, n])
         return found.to(weights.device)
@@ -137,7 +138,17 @@ def own_metric(function: Callable[..., float], name: str | None = None) -> str:
 _own_sums: dict[str, Any] = {}
 
 
-def _number(value: Any, name: str) -> float:
+def _number(function: Callable[[], Any], name: str) -> float:
+    try:
+        value = function()
+    except FedkinError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise FedkinError(
+            f"metric '{name}' fails: {type(error).__name__}: {reason}; it is called with numpy "
+            "arrays: a client's targets, and what its model predicts for them"
+        ) from None
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import torch
+from torch import Tensor
 
-from fedkin.core.federation import Federation, Request, parts
+from fedkin.core.federation import Federation, Request, Requests
 from fedkin.data.clients import ClientData
 from fedkin.engines import Embedded
 from fedkin.errors import FedkinError
@@ -17,6 +19,7 @@ from fedkin.methods.fedavg import fine_tune
 from fedkin.runs.contender import Contender, local_like
 from fedkin.runs.evaluation import score
 from fedkin.runs.measures import choose_metrics
+from fedkin.runs.norms import STATISTICS, completed, mean_statistics
 from fedkin.runs.reading import read_table
 
 TABLE = "newcomers.csv"
@@ -27,7 +30,8 @@ STEPS = (0, 1, 5, 10)
 class Newcomers:
     """Clients of their own federation that ask a finished run for models.
 
-    `hosts`: the data of the clients that took part are here.
+    `hosts`: the data of the clients that took part are here; where they are not, `statistics`
+    are what averaged norms go by.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Newcomers:
         number: int,
         hosts: bool,
         metrics: Sequence[str] = (),
+        statistics: Tensor | None = None,
     ) -> None:
         self.contender, self.number = contender, number
         fed = contender.fed
@@ -46,6 +51,13 @@ class Newcomers:
         self.fed.after_round(number)
         fed.after_round(number)
         self.start = contender.method.welcome(fed, contender.state, self.fed, hosts).clone()
+        # averaged norms go by the data of those that took part, also here
+        if problem.norm == "averaged" and hosts:
+            kinds, which = self.start.unique(dim=0, return_inverse=True)
+            asks = [fed.request(use, shared={"model": model}) for model in kinds]
+            statistics = torch.stack([mean_statistics(fed, ask) for ask in asks])[which]
+        rows = None if statistics is None else statistics.expand(len(self.start), -1)
+        self._norms = {} if rows is None else {STATISTICS: rows}
 
     def models(self, steps: int, lr: float) -> Request:
         """The request for every newcomer's model after some steps at home.
@@ -54,8 +66,13 @@ class Newcomers:
         """
         self.fed.after_round(self.number + 1)
         if steps == 0:
-            return self.fed.request(use, each={"model": self.start})
-        return self.fed.request(fine_tune, each={"x": self.start}, lr=lr, local_steps=steps)
+            return self.fed.request(use, each={"model": self.start, **self._norms})
+        own = {"x": self.start, **self._norms}
+        return self.fed.request(fine_tune, each=own, lr=lr, local_steps=steps)
+
+    def complete_models(self, steps: int, lr: float) -> Tensor:
+        """Every newcomer's model after some steps at home, with all that makes its module."""
+        return self.fed.look(completed(self.fed, self.models(steps, lr)))["model"]
 
     def judge(self, steps: Sequence[int], lr: float, rounds: int) -> pd.DataFrame:
         """One row per newcomer and number of steps, and one for a model trained alone.
@@ -63,20 +80,21 @@ class Newcomers:
         Alone is local-only training with as many steps as a client of the run took. All are
         judged on test data, which no step has seen.
         """
-        found = [self._rows(str(k), self.models(k, lr)) for k in steps]
-        return pd.concat([*found, self._rows("alone", self._alone(rounds))], ignore_index=True)
+        found = [self._rows(str(k), self.fed, self.models(k, lr)) for k in steps]
+        alone = self._alone(rounds)
+        own = self._rows("alone", alone.fed, alone.models(rounds))
+        return pd.concat([*found, own], ignore_index=True)
 
-    def _alone(self, rounds: int) -> Request:
+    def _alone(self, rounds: int) -> Contender:
         method = local_like(self.contender.method, whole=True)  # as the model that it is given
         problem = self.fed.problem
         own = Contender(method, Federation(problem, Embedded(problem), self.fed.seed), State())
         for number in range(1, rounds + 1):
             own.step(number)
-        (asked,) = parts(own.models(rounds))
-        return self.fed.request(use, each={"model": own.fed.look(asked)["model"]})
+        return own
 
-    def _rows(self, steps: str, asked: Request) -> pd.DataFrame:
-        scores = score(self.fed, asked, metrics=self.metrics)
+    def _rows(self, steps: str, fed: Federation, asked: Requests) -> pd.DataFrame:
+        scores = score(fed, asked, metrics=self.metrics)
         data = self.fed.problem.data
         return pd.DataFrame(
             {

@@ -13,8 +13,12 @@ from fedkin.core.federation import Federation, Request
 from fedkin.core.steps import find_step, offer_steps, step_name
 from fedkin.errors import FedkinError
 from fedkin.methods.base import use
+from fedkin.methods.local import own_model
 
 offer_steps(__name__)
+
+# the argument of `complete` and of evaluation that has them
+STATISTICS = "norm_statistics"
 
 
 def settle(client: Client, make: str, **arguments: Any) -> dict[str, Tensor]:
@@ -50,10 +54,14 @@ def mean_statistics(fed: Federation, request: Request) -> Tensor:
 
 
 def by_norm(fed: Federation, request: Request) -> Request:
-    """A request with the statistics that its models' norms go by, where those are averaged."""
-    if fed.problem.norm != "averaged":
+    """A request with the statistics that its models' norms go by, where those are averaged.
+
+    Models of clients that train alone go by their own data: there are no others to learn from.
+    """
+    known = STATISTICS in request.each or request.step is own_model
+    if fed.problem.norm != "averaged" or known:
         return request
-    found = {"norm_statistics": mean_statistics(fed, request)[None]}
+    found = {STATISTICS: mean_statistics(fed, request)[None]}
     return replace(request, shared={**request.shared, **found})
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedkin.core.architectures import Architectures, OwnModel
 from fedkin.core.losses import LOSSES
-from fedkin.core.problem import Problem
+from fedkin.core.problem import NormName, Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.models import MODELS, build
@@ -91,6 +91,7 @@ class StoredRun(Shown, Records):
             )
         module, models = self._module, self._models
         own: Architectures | None = None
+        norm: NormName | None = None
         if module is not None and not models and len(read_models(self.path)):
             raise FedkinError(
                 f"clients of {self.path} have models of their own: pass them too, as in "
@@ -106,10 +107,14 @@ class StoredRun(Shown, Records):
                 if not is_file(name):
                     check_size(name, known, self.path / "models", where)
             shape, outputs = known.input_shape, known.outputs
-            module = make_model(config.name, shape, outputs, 0, config.args)
+            seed = self.settings.get("seed", 0)
+            if not isinstance(seed, int) or not 0 <= seed < 2**63:
+                raise FedkinError(f"{where}: seed must be a whole number, not {str(seed)[:60]}")
+            norm = config.norm
+            module = make_model(config.name, shape, outputs, seed, config.args)
             if len(read_models(self.path)):
-                own = make_architectures(config.client_models, known.clients, shape, outputs, 0)
-        return blank_problem(known, module, own or models)
+                own = make_architectures(config.client_models, known.clients, shape, outputs, seed)
+        return blank_problem(known, module, own or models, norm)
 
 
 def check_size(name: str, known: Inputs, models: Path, where: str) -> None:
@@ -135,6 +140,7 @@ def blank_problem(
     known: Inputs,
     module: nn.Module,
     models: Mapping[str, OwnModel] | Architectures | None = None,
+    norm: NormName | None = None,
 ) -> Problem:
     """A model with clients that have names but no data."""
     dtype = known.number_type
@@ -146,7 +152,7 @@ def blank_problem(
     two_each = Examples(nothing, targets, torch.arange(0, count + 1, 2))
     data = ClientData(two_each, two_each, known.num_classes, names=known.clients)
     loss = known.loss if known.loss in LOSSES else None
-    return Problem(module, data, loss, dtype=dtype, models=models)
+    return Problem(module, data, loss, dtype=dtype, models=models, norm=norm)
 
 
 class ModelFile:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from fedkin.core.federation import Federation
 from fedkin.core.memory import Budget
@@ -76,11 +77,12 @@ def welcome(
     usual = 1 / kept.folds if kept.folds else kept.test_fraction
     share = usual if test_fraction is None else test_fraction
     client = newcomer_data(stored.inputs, data, name, config.data, share or 0.0, config.seed)
-    found = Newcomers(contender, client, number, hosts)
+    known = None if hosts else _statistics(stored)
+    found = Newcomers(contender, client, number, hosts, statistics=known)
     rate = home_lr(contender.method, lr)
     shown = sorted({k for k in STEPS if k <= steps} | {steps})
     table = found.judge(shown, rate, number)
-    model = found.fed.look(found.models(steps, rate))["model"][0]
+    model = found.complete_models(steps, rate)[0]
     if not bool(torch.isfinite(model).all()):
         raise FedkinError(f"the steps at home diverged: give a smaller --lr than {rate:g}")
     _write(folder, stored, problem, model, name, table)
@@ -120,6 +122,16 @@ def _contender(stored: StoredRun, config: RunConfig, problem: Problem) -> tuple[
     tensors, numbers = found.tensors(), found.stated().numbers
     restore_contenders({"method": contender}, tensors, numbers)
     return contender, found.round
+
+
+def _statistics(stored: StoredRun) -> Tensor | None:
+    """What the norms of all clients' models go by, where those are averaged."""
+    count = stored.problem.spec.statistics.size
+    if stored.problem.norm != "averaged" or not count:
+        return None
+    whole = (model for form, model in stored.personal.models.values() if form is stored.problem)
+    found = next(whole, None)
+    return None if found is None else found[-count:]
 
 
 def newcomer_data(
@@ -205,6 +217,6 @@ def _write(
     own = replace(stored.inputs, clients=(name,))
     write_text(folder / INPUTS, own.to_json())
     about = {"client": name, "rate": "1.0"}
-    write_tensors(folder / "models" / file_name(0, name), named(problem.layout, model), about)
+    write_tensors(folder / "models" / file_name(0, name), named(problem.complete, model), about)
     made_with = {**versions(), "welcomed_by": str(stored.path.resolve())}
     write_text(folder / "config.toml", to_toml({**stored.settings, "made_with": made_with}))

@@ -59,8 +59,8 @@ def _features(layout: Layout, part: str) -> Tensor:
 
 def body(layout: Layout, what: str, instead: str) -> str:
     """All parameters but the last layer's, as parts; `what` asks, and says what to set instead."""
-    owner = layout.slots[-1].name.rpartition(".")[0]
-    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != owner]
+    owner = _layer(layout.slots[-1].name)
+    names = [slot.name for slot in layout.slots if _layer(slot.name) != owner]
     if not names:
         raise FedkinError(
             f"{what}: the model has a single layer, so say which of it is shared or own, as in "
@@ -69,24 +69,33 @@ def body(layout: Layout, what: str, instead: str) -> str:
     return ",".join(names)
 
 
+def _layer(name: str) -> str:
+    """The layer that a parameter belongs to, also where torch computes it from others."""
+    layer, parametrised, _ = name.partition("parametrizations.")
+    return layer.rstrip(".") if parametrised else name.rpartition(".")[0]
+
+
 def last(layout: Layout, what: str, instead: str) -> str:
     """The last layer's parameters, as parts."""
     first = body(layout, what, instead).split(",")
     return ",".join(slot.name for slot in layout.slots if slot.name not in first)
 
 
-def norms(module: nn.Module, what: str) -> str:
+def norms(module: nn.Module, layout: Layout, what: str) -> str:
     """The parameters of normalisation layers."""
     layers = [name for name, part in module.named_modules() if isinstance(part, NORMS)]
-    names = [
-        name
-        for name, value in module.named_parameters()
-        if value.requires_grad and name.rpartition(".")[0] in layers
-    ]
+    trained = [n for n, value in module.named_parameters() if value.requires_grad]
+    names = [name for name in trained if name.rpartition(".")[0] in layers]
+    known = {slot.name for slot in layout.slots}
+    if not known.issuperset(names):
+        raise FedkinError(
+            f"{what} keeps norms at home, and norm = 'local' does so for every method: use it with "
+            "fedavg, or choose norm = 'shared' here"
+        )
     if not names:
         raise FedkinError(
-            f"{what} is for models with normalisation layers (batch, layer, group norm) that have "
-            "weights, and this one has none: use fedavg, or add such layers"
+            f"{what} is for models with normalisation layers (batch, layer, group norm) whose "
+            "weights are trained, and this one has none: use fedavg, or add such layers"
         )
     return ",".join(names)
 
