@@ -87,6 +87,13 @@ def test_with_noise_the_plain_ones_stop_at_a_floor_that_falls_with_the_step(
     assert floors[1] < 0.1
 
 
+def test_ascd_is_stable_however_small_mu_is() -> None:
+    # gamma = eta/(4*th1) grows without bound as mu falls: without a longest step F is beyond 1e100
+    truth = easy("mx2", batch_size=6, reshuffle=True)
+    method, fed = ASCD(**truth.settings(), mu=1e-6), federation(truth.problem)
+    assert errors(method, fed, truth, 15, 15)[0] < 1e-6
+
+
 @pytest.mark.parametrize("cls", [SVRCD])
 def test_as_printed_the_variance_is_not_reduced(cls: type[SVRCD]) -> None:
     truth = easy("mx2")

@@ -47,8 +47,9 @@ class ASCD(Coordinate):
     x = theta*z + (1 - theta)*y for both blocks. The coin's block b, with its gradient g at x
     on fresh minibatches over p_b: y_b <- x_b - eta*g, z_b <- nu*z_b + (1 - nu)*x_b - gamma*g;
     the other block keeps y and z. theta = min(0.8, 1/eta); eta, gamma and nu are ASVRCD-PFL's,
-    with its th1 and rho (see there), but gamma is at most 8*eta/theta, beyond which z's steps
-    would be too long for F's smoothness. w and beta_m are the y. Lost clients are left out of
+    with its th1 and rho (see there), but gamma is at most 8*eta/theta. That is ours: z's steps, of
+    theta*gamma in what x sees, are then no longer than F's smoothness allows; with a smaller mu
+    they would be, and the method diverges. w and beta_m are the y. Lost clients are left out of
     the mean and stand still.
     """
 

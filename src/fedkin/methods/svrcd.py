@@ -121,7 +121,7 @@ class ASVRCD(SVRCD):
     Estimates are taken at x = th1*z + th2*v + (1 - th1 - th2)*y for both blocks;
     y <- x - eta*g, z <- nu*z + (1 - nu)*x - gamma*g. th2 = 1/2,
     th1 = min(1/2, sqrt(eta*mu*max(1/2, th2/rho))), gamma = 1/max(2*mu, 4*th1/eta),
-    nu = 1 - gamma*mu.
+    nu = 1 - gamma*mu. A client that missed the last snapshot makes x with its own v.
 
     With `switch` it begins as ASCD-PFL, which is the faster one far from the optimum: every so
     many rounds F is asked for, and once it is not lower than it was, ASVRCD-PFL goes on from there,
