@@ -100,13 +100,13 @@ def join(
             for line in checking.report(one, path, own, config):
                 say(line)
         return
+    keys = joining.keys_for(server, certs, insecure)
+    if sites is not None and secure_at_least is not None:
+        raise FedkinError("--secure-at-least needs a certificate for each site: not --sites")
     place.mkdir(parents=True, exist_ok=True)
     voice = Voice(say, LogFile(place / "site.log", log_level))
-    keys = joining.keys_for(server, certs, insecure)
     site: SiteWorker | Machine
     if sites is not None:
-        if secure_at_least is not None:
-            raise FedkinError("--secure-at-least needs a certificate for each site: not --sites")
         site = make_machine(name, sites, place, device, voice, limits, yes or leave, server)
         next(iter(site.sites.values())).lines = not sys.stdout.isatty()
     else:

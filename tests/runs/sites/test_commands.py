@@ -55,14 +55,18 @@ def test_certs_says_what_it_made_and_makes_nothing_twice(
         ),
     ],
 )
-def test_mistakes_are_answered_in_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-):
+def test_mistakes_are_answered_in_a_sentence_and_leave_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    words: list[str], sentence: str,
+):  # fmt: skip
     config, data = write_config(tmp_path, "fedavg", 1), write_data(tmp_path, ("a",))["a"]
     filled = [word.format(config=config, data=data, tmp=tmp_path) for word in words]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     code, text = fedkin(capsys, *filled)
     assert code == 2
     assert sentence in text
+    assert not list((tmp_path / "here").iterdir())
 
 
 @pytest.mark.parametrize(
