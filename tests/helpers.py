@@ -47,8 +47,8 @@ def least_squares(
         y = x @ torch.randn(dimension, generator=g, dtype=torch.float64) + 0.1
         parts.append((x, y))
     data = ClientData(Examples.of(parts), Examples.of(parts), None)
-    options = {"batch_size": samples, "reshuffle": True} | options
-    return Problem(line(dimension), data, dtype=torch.float64, **options)
+    options = {"batch_size": samples, "reshuffle": True, "dtype": torch.float64} | options
+    return Problem(line(dimension), data, **options)
 
 
 def further(method: Method, fed: Federation, state: State, rounds: int) -> State:

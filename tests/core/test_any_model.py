@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 
 from fedkin.core.kernels.noise import Noise
 from fedkin.core.kernels.recurrent import stackable
+from fedkin.core.kernels.spec import model_errors
 from fedkin.core.problem import Problem
 from fedkin.core.rng import key
 from fedkin.errors import FedkinError
@@ -343,6 +344,15 @@ def test_what_fails_later_is_told_in_a_sentence_and_never_by_torch() -> None:
         fed = federation(problem, strategy=strategy)
         with pytest.raises(FedkinError, match="fails on a batch"):
             run(FedAvg(), fed, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ValueError("no word\nin line 3"), "no word"), (KeyError(), "KeyError")]
+)
+def test_the_reason_told_is_the_errors_first_line_or_its_kind(error: Exception, told: str) -> None:
+    words = rf"a batch of shape 2x3 \(torch\.float32\): {told}$"
+    with pytest.raises(FedkinError, match=words), model_errors(torch.zeros(2, 3)):
+        raise error
 
 
 class Branching(nn.Module):

@@ -117,6 +117,12 @@ def test_a_config_has_the_checksums_of_files_and_of_what_they_import(net: Path) 
     assert make_config({**config.model_dump(), "model": {"name": "mlp:4"}}).files == {}
 
 
+@pytest.mark.parametrize("files", ["words", 3, ["a"], True])
+def test_checksums_that_are_no_table_are_told(files) -> None:
+    with pytest.raises(FedkinError, match=r"config\.toml: files should be a table of checksums"):
+        make_config({"method": "local", "files": files}, "config.toml")
+
+
 def test_methods_from_files_must_be_methods(tmp_path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(

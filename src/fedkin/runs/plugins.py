@@ -84,7 +84,10 @@ def with_files(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     found = {k: v if k in NOT_CODE else _absolute(v) for k, v in values.items()}
     used = checksums(references(found))
-    for path, expected in (values.get("files") or {}).items():
+    known = values.get("files") or {}
+    if not isinstance(known, Mapping):
+        raise FedkinError(f"{where}: files should be a table of checksums, not '{str(known)[:60]}'")
+    for path, expected in known.items():
         if path in used and used[path] != expected:
             raise FedkinError(
                 f"{path} has changed since {where} was written (the checksum differs): restore it, "
