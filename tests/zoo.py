@@ -96,6 +96,48 @@ class Together(nn.Module):
         return self.head(self.norm(self.lstm(self.words(x))[0][:, -1]))
 
 
+class Basic(nn.Module):
+    """The basic block of a ResNet (He et al., 2016), with torchvision's names."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(after)
+        self.downsample = None
+        if stride != 1 or before != after:
+            shortcut = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 as in torchvision: its layers, names, order and changes in place."""
+
+    def __init__(self, classes: int, width: int = 64) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        self.bn1, self.relu = nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        before = width
+        for stage, after in enumerate((width, 2 * width, 4 * width, 8 * width), 1):
+            blocks = Basic(before, after, 1 if stage == 1 else 2), Basic(after, after, 1)
+            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
+            before = after
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(before, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
 def flat(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(LENGTH * WIDTH, WIDTH), *layers, nn.Linear(WIDTH, CLASSES)

@@ -22,6 +22,7 @@ from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, FedBN, Method, PFedMe, Submodel, SubmodelDitto, SubmodelPerm
 from fedkin.runs.evaluation import score_model
 from fedkin.runs.folder import RunFolder
+from fedkin.runs.models import load_model
 from fedkin.runs.training import Settings, Trainer
 from tests.helpers import blobs, federation, run
 from tests.zoo import ZOO, zoo_data, zoo_problem
@@ -256,7 +257,7 @@ def test_a_frozen_backbone_stays_as_it_is_and_only_the_head_travels() -> None:
 
 
 @every_module
-def test_a_run_resumes_exactly(name: str, tmp_path) -> None:
+def test_a_run_resumes_exactly_and_its_files_answer_as_was_judged(name: str, tmp_path) -> None:
     settings = Settings(rounds=2, checkpoint_every=1, eval_every=2, baseline=False,
                         strategy="stacked")  # fmt: skip
     method = FedAvg(lr=0.1, local_steps=2)
@@ -267,7 +268,7 @@ def test_a_run_resumes_exactly(name: str, tmp_path) -> None:
         return Trainer(zoo_problem(name, norm=norm), method, settings, kept)
 
     whole, halted = trainer("whole"), trainer("halted")
-    whole.run()
+    judged = whole.run().clients.query("round == 2")["personal_loss"].tolist()
     halted.step()
     again = Trainer(halted.problem, method, settings, halted.folder)
     assert again.resume() == []
@@ -275,6 +276,13 @@ def test_a_run_resumes_exactly(name: str, tmp_path) -> None:
     again.run()
     for path in (tmp_path / "whole" / "models").iterdir():
         assert path.read_bytes() == (tmp_path / "halted" / "models" / path.name).read_bytes()
+    problem = zoo_problem(name, norm=norm)
+    for client, (x, y) in enumerate(problem.data.test):
+        saved = load_model(tmp_path / "whole" / "models", problem, client, str(client))[1]
+        module = problem.module(saved)
+        with torch.no_grad():
+            loss = F.cross_entropy(module(x.to(problem.input_dtype)), y).item()
+        assert judged[client] == pytest.approx(loss, rel=1e-9)
 
 
 # bad input ---------------------------------------------------------------------------------

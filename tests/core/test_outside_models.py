@@ -11,7 +11,7 @@ from fedkin.core.problem import Problem
 from fedkin.methods import FedAvg
 from fedkin.runs.training import Settings, Trainer
 from tests.helpers import blobs, federation, run
-from tests.zoo import zoo_data
+from tests.zoo import ResNet18, zoo_data
 
 
 def text_classifier() -> nn.Module:
@@ -56,18 +56,30 @@ def test_a_hugging_face_classifier_is_judged_as_it_answers() -> None:
     assert result.clients["personal_loss"].iloc[0] == pytest.approx(loss, rel=1e-5)
 
 
-def test_torchvisions_resnet_18_trains_as_it_is() -> None:
+def resnet18(classes: int) -> nn.Module:
+    """torchvision's where it can be imported, else one that is built alike, but narrow."""
+    torch.manual_seed(0)
     try:
         from torchvision import models
-    except (ImportError, RuntimeError) as error:  # a torchvision that was built for another torch
-        pytest.skip(f"torchvision cannot be imported: {error}")
-    torch.manual_seed(0)
+    except (ImportError, RuntimeError):  # none, or one that was built for another torch
+        return ResNet18(classes, width=8)
+    return models.resnet18(num_classes=classes)
+
+
+def test_our_stand_in_for_resnet_18_is_as_large_as_torchvisions() -> None:
+    with torch.device("meta"):
+        module = ResNet18(1000)
+    assert sum(p.numel() for p in module.parameters()) == 11_689_512  # as torchvision tells it
+    assert len(module.state_dict()) == 122
+
+
+def test_a_resnet_18_as_torchvision_has_it_trains_as_it_is() -> None:
     problem = Problem(
-        models.resnet18(num_classes=3), blobs(clients=2, samples=4, dimension=3072,
-                                              shape=(3, 32, 32)), batch_size=4,
-    )  # fmt: skip
+        resnet18(3), blobs(clients=2, samples=4, dimension=3072, shape=(3, 32, 32)), batch_size=4
+    )
     method = FedAvg(lr=0.01, local_steps=1)
-    result = Trainer(problem, method, Settings(rounds=1, baseline=False, threads=1)).run()
+    settings = Settings(rounds=1, baseline=False, threads=1, strategy="autograd:1:1x1")
+    result = Trainer(problem, method, settings).run()
     x, y = problem.data.test[1]
     with torch.no_grad():
         loss = F.cross_entropy(result.personal.at(1)(x), y).item()

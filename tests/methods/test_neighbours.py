@@ -1,5 +1,5 @@
-"""FedPer, LG-FedAvg, FedBN, FedRep, FedBABU, FedDyn, pFedHN, FedALA, FedFomo, CFL: against
-textbook runs, and where their papers say what they come to."""
+"""FedPer, LG-FedAvg, FedBN, FedRep, FedBABU, FedDyn, FedAvgM, FedAdam, pFedHN, FedALA, FedFomo,
+CFL: against textbook runs, and where their papers say what they come to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import (
     CFL,
+    FedAdam,
     FedALA,
     FedAvg,
+    FedAvgM,
     FedBABU,
     FedBN,
     FedDyn,
     FedFomo,
     FedPer,
     FedRep,
+    FedYogi,
     LGFedAvg,
     Local,
     PFedHN,
@@ -143,6 +146,37 @@ def test_feddyn_as_its_algorithm_says(fraction) -> None:
         x = sum(end for _, end in ends) / len(ends) - h / alpha
     found = book.ours(FedDyn(**WORK, pull=alpha), task, fraction)
     torch.testing.assert_close(found, x.expand(4, -1), **CLOSE)
+
+
+@some_or_all
+@pytest.mark.parametrize("method", [FedAvgM, FedAdam, FedYogi])
+def test_servers_take_the_mean_change_for_a_gradient(method, fraction) -> None:
+    """FedAvgM is torch's SGD with momentum on -dx; the others as algorithm 2 of FedOpt says."""
+    task, lr, beta1, beta2, tau = book.problem(), 0.4, 0.8, 0.9, 0.01
+    server, v, m = book.network(), tau**2, 0.0
+    momentum = torch.optim.SGD(server.parameters(), lr, momentum=beta1)
+    for who in book.asked(task, fraction):
+        x = book.flat([server])[0]
+        dx = book.flat([book.descend(task, i, server) for i in who]).mean(0) - x
+        if method is FedAvgM:
+            nn.utils.vector_to_parameters(-dx, [p.grad for p in with_grads(server)])
+            momentum.step()
+            continue
+        m = beta1 * m + (1 - beta1) * dx
+        if method is FedAdam:
+            v = beta2 * v + (1 - beta2) * dx**2
+        else:
+            v = v - (1 - beta2) * dx**2 * torch.sign(v - dx**2)
+        nn.utils.vector_to_parameters(x + lr * m / (v**0.5 + tau), server.parameters())
+    numbers = {"server_lr": lr, "server_momentum": beta1, "server_beta2": beta2, "tau": tau}
+    found = book.ours(method(**WORK, **numbers), task, fraction)
+    torch.testing.assert_close(found, book.flat([server] * 4), **CLOSE)
+
+
+def with_grads(module: nn.Module) -> list[nn.Parameter]:
+    for p in module.parameters():
+        p.grad = torch.zeros_like(p)
+    return list(module.parameters())
 
 
 def test_feddyn_comes_to_the_optimum_where_fedavg_does_not() -> None:
@@ -288,6 +322,42 @@ def test_cfl_finds_planted_groups(fraction) -> None:
     assert len(found) == 3
     ideal = 3 * torch.eye(3, 4, dtype=torch.float64)[truth]
     torch.testing.assert_close(personal_models(method, fed, state), ideal, rtol=0, atol=0.1)
+
+
+@some_or_all
+def test_cfl_averages_within_groups_and_cuts_those_that_rest(fraction) -> None:
+    task, eps1, eps2, gamma = book.problem(), 0.95, 0.1, 0.2
+    groups, models, last, first = [[0, 1, 2, 3]], [book.network()], {}, 0.0
+    for who in book.asked(task, fraction):
+        for k, group in enumerate(groups):
+            here = [i for i in who if i in group]
+            trained = [book.descend(task, i, models[k]) for i in here]
+            for i, end in zip(here, trained, strict=True):
+                last[i] = (book.flat([end]) - book.flat([models[k]]))[0]
+            models[k] = book.load(models[k], book.mean(trained)) if here else models[k]
+        first = first or max(float(change.norm()) for change in last.values())
+        for k, group in enumerate(list(groups)):
+            if len(group) < 3 or not all(i in last for i in group):
+                continue
+            largest = max(float(last[i].norm()) for i in group)
+            mean = sum(last[i] for i in group) / len(group)
+            if float(mean.norm()) >= eps1 * largest or largest <= eps2 * first:
+                continue
+            alike = {(a, b): float(torch.cosine_similarity(last[a], last[b], 0))
+                     for a in group for b in group}  # fmt: skip
+            halves = [h for bits in product([0, 1], repeat=len(group) - 1)
+                      if (h := [i for i, b in zip(group[1:], bits, strict=True) if b])]  # fmt: skip
+            across = [max(alike[a, b] for a in h for b in group if b not in h) for h in halves]
+            best = min(range(len(halves)), key=lambda i: across[i])
+            if ((1 - across[best]) / 2) ** 0.5 > gamma:
+                groups[k] = [i for i in group if i not in halves[best]]
+                groups.append(halves[best])
+                models.append(models[k])
+                last = {i: change for i, change in last.items() if i not in group}
+    assert len(groups) > 1 or fraction < 1
+    expected = [next(m for m, g in zip(models, groups, strict=True) if i in g) for i in range(4)]
+    found = book.ours(CFL(**WORK, eps1=eps1, eps2=eps2, gamma=gamma), task, fraction)
+    torch.testing.assert_close(found, book.flat(expected), **CLOSE)
 
 
 def test_cfl_keeps_clients_with_one_task_together_and_is_fedavg() -> None:

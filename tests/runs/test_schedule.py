@@ -2,18 +2,20 @@
 
 import pytest
 import torch
-from torch.optim import SGD
+from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR, StepLR
 
 from fedkin.core.federation import parts
+from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import ACD, L2SGD, Ditto, FedAvg, Scaffold
+from fedkin.models import build
 from fedkin.runs.folder import RunFolder
 from fedkin.runs.schedule import rate
 from fedkin.runs.settings import Settings
 from fedkin.runs.train import train
 from fedkin.runs.training import Trainer
-from tests.helpers import least_squares, quadratic
+from tests.helpers import blobs, least_squares, quadratic
 
 ROUNDS = 24
 
@@ -59,6 +61,42 @@ def test_rounds_are_taken_with_the_rate_of_the_round() -> None:
     alone = run.trainer.contenders["local"]  # the baseline gets the same schedule
     (asked,) = parts(alone.models(4))
     assert alone.fed.look(asked)["model"].item() == pytest.approx(v)
+
+
+@pytest.mark.parametrize("state", ["fresh", "kept"])
+@pytest.mark.parametrize("kind", ["cosine", "step"])
+def test_one_client_is_a_loop_of_torchs_optimiser_and_scheduler(kind: str, state: str) -> None:
+    """AdamW with clipping and weight decay, warm-up and a schedule, a scheduler's step a round."""
+    problem, rounds, steps, warm = blob_alone(), 6, 3, 2
+    how = {"momentum": 0.8, "beta2": 0.95, "weight_decay": 0.1, "clip": 0.3}
+    method = FedAvg(lr=0.05, local_steps=steps, optimiser="adamw", optimiser_state=state, **how)
+    run = train(problem, method, rounds=rounds, baseline=False, lr_schedule=kind, lr_warm_up=warm,
+                lr_every=2, lr_factor=0.5)  # fmt: skip
+
+    module, (x, y) = problem.module(problem.initial[0]), problem.data.train[0]
+    optimiser = AdamW(module.parameters(), 0.05, betas=(0.8, 0.95), weight_decay=0.1)
+    rising = LinearLR(optimiser, 1 / (warm + 1), 1.0, warm)
+    falls = {"cosine": lambda: CosineAnnealingLR(optimiser, rounds - warm),
+             "step": lambda: StepLR(optimiser, 2, 0.5)}  # fmt: skip
+    plan = SequentialLR(optimiser, [rising, falls[kind]()], [warm])
+    for _ in range(rounds):
+        if state == "fresh":
+            optimiser.state.clear()
+        for _ in range(steps):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(x.double()), y).backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 0.3)
+            optimiser.step()
+        plan.step()
+    for ours, theirs in zip(run.personal.at(0).parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+def blob_alone() -> Problem:
+    """One client, whose minibatch is all of its data."""
+    data = blobs(clients=1, samples=12)
+    whole = {"batch_size": 12, "reshuffle": True, "dtype": torch.float64}
+    return Problem(build("mlp:4", (5,), 3, seed=2), data, **whole)
 
 
 @pytest.mark.parametrize("method", [Scaffold(lr=0.1), L2SGD(lr=0.1)])

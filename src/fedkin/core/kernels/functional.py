@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,9 @@ from fedkin.core.kernels.spec import CHANNELS, ModelSpec, as_outputs, model_erro
 from fedkin.models.layout import Layout
 
 Named = dict[str, Tensor]
+
+# what torch cannot stack it computes row by row, and asks the user to write to its authors
+warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet")
 
 
 class Functional:
