@@ -165,6 +165,18 @@ def test_planted_groups_are_found_and_kept_however_few_take_part(make, fraction)
     assert adjusted_rand_score(truth, state.cluster) == 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [planted, planted_digits])
+@pytest.mark.parametrize("fraction", [0.2, 0.4, 0.6, 1.0])
+def test_planted_groups_are_kept_over_sixty_rounds_with_ten_seeds(make, fraction):
+    solver = {"lr": 0.05, "lam": 5.0} if make is planted else {"inner_lr": 0.05, "lr": 0.005}
+    for seed in range(10):
+        problem, truth = make(seed=seed)
+        fed = federation(problem, fraction=fraction, seed=seed)
+        state = run(PFedKM(**solver, clusters=3), fed, 60)
+        assert adjusted_rand_score(truth, state.cluster) == 1.0
+
+
 def test_kmeans_may_start_anew_in_every_round():
     problem, truth = planted()
     method, fed = PFedKM(lr=0.05, lam=5.0, clusters=3, anew=True), federation(problem, fraction=0.4)

@@ -19,6 +19,8 @@ from fedkin.methods.registry import register
 
 # of the largest stable rho, what is taken when it is left out, and from where on it is too near
 SPARE, NEAR = 0.7, 0.8
+# the share of FedAvg's pace below which the shared model is called slow
+SLOW = 0.75
 
 
 @register("feddeper")
@@ -37,12 +39,12 @@ class FedDeper(FedAvg):
     (1 + s)*(1 - p*lam): rho*K < p*lam/(1 - p*lam) keeps it finite. And y is pushed off the way
     that v_i goes, also where all should go it: where gradients hardly change, x moves by
       (2*s/(rho*K) - 1 - s*(1 - lam)/lam) / (1 - s*(1 - p*lam)/(p*lam))
-    of what FedAvg would. With everybody asked that is at least half while
-    rho*K <= lam/(1 + lam), three quarters while rho*K <= lam/(1 + 3*lam), and beyond lam it may be
-    less than nothing: x goes uphill. With few asked it is many times FedAvg's near the first bound,
-    and losses creep up. A rho beyond eight tenths of the first bound or beyond the second is told
-    before the run. Left out, rho is seven tenths of the first or all of the third, whichever is
-    less. Lost clients are left out of the mean and keep their v_i.
+    of what FedAvg would. With everybody asked that is at least three quarters while
+    rho*K <= lam/(1 + 3*lam), and from about lam on it may be less than nothing: x goes uphill. With
+    few asked it is many times FedAvg's near the first bound, and losses creep up. A rho beyond
+    eight tenths of the first bound, and one with which x moves less than three quarters of
+    FedAvg's way, is told before the run. Left out, rho is seven tenths of the first bound or all
+    of the second, whichever is less. Lost clients are left out of the mean and keep their v_i.
     """
 
     rho: Annotated[
@@ -70,12 +72,13 @@ class FedDeper(FedAvg):
         room = (self.server_lr if self.server_optimiser == "sgd" else 1.0) - given_back
         return min(1.0, given_back / room / self.steps(fed)) if room > 0 else 1.0
 
-    def brisk_rho(self, fed: Federation, lost: float) -> float:
-        """Up to this x loses no more than such a share of FedAvg's pace, if everybody is asked."""
-        return lost * self.lam / (self.lam + lost * (1 - self.lam)) / self.steps(fed)
+    def brisk_rho(self, fed: Federation) -> float:
+        """Up to this x keeps three quarters of FedAvg's pace, if everybody is asked."""
+        return self.lam / (1 + 3 * self.lam) / self.steps(fed)
 
     def pace(self, fed: Federation, rho: float) -> float:
-        """How far x moves in a round, of what FedAvg would, where gradients hardly change."""
+        """How far x moves in a round, of what FedAvg would, where gradients hardly change; for a
+        rho that is stable."""
         s, back = 1 - (1 - rho) ** self.steps(fed), self.lam * fed.asked / fed.size
         led = 2 * s / (rho * self.steps(fed)) - 1 - s * (1 - self.lam) / self.lam
         return led / (1 - s * (1 - back) / back)
@@ -84,29 +87,34 @@ class FedDeper(FedAvg):
         """rho: given, or as large as both bounds allow with something to spare."""
         if self.rho is not None:
             return self.rho
-        return min(SPARE * self.stable_rho(fed), self.brisk_rho(fed, 1 / 4))
+        return min(SPARE * self.stable_rho(fed), self.brisk_rho(fed))
 
     def remarks(self, fed: Federation) -> tuple[Remark, ...]:
-        stable, brisk = self.stable_rho(fed), self.brisk_rho(fed, 1 / 2)
-        if self.rho is None or self.rho <= min(NEAR * stable, brisk):
+        if not self.rho:
             return ()
-        where = f"{self.steps(fed)} local steps and lam = {self.lam:g}"
-        asked = f"{fed.asked} of {fed.size} clients in a round, {where}"
-        if self.rho > stable:
-            bound = f"beyond {stable:.3g}, up to which feddeper is stable with {asked}"
-        elif self.rho <= brisk:
-            bound = (
-                f"close to {stable:.3g}, up to which feddeper is stable with {asked}: its shared "
-                f"model moves {self.pace(fed, self.rho):.2g} times as far as fedavg's, and losses "
-                "may creep up"
+        stable, uphill = self.stable_rho(fed), self.lam / self.steps(fed)
+        pace = self.pace(fed, self.rho) if self.rho < stable else 0.0
+        if self.rho <= NEAR * stable and pace >= SLOW:
+            return ()
+        asked = (
+            f"{fed.asked} of {fed.size} clients in a round, {self.steps(fed)} local steps and "
+            f"lam = {self.lam:g}"
+        )
+        if self.rho >= stable:
+            what = f"is beyond {stable:.3g}, up to which feddeper is stable with {asked}"
+        elif pace >= SLOW:
+            what = (
+                f"is close to {stable:.3g}, up to which feddeper is stable with {asked}: its "
+                f"shared model moves {pace:.2g} times as far as fedavg's, and losses may creep up"
+            )
+        elif pace > 0:
+            what = (
+                f"slows feddeper's shared model down to {pace:.2g} of fedavg's pace with {asked} "
+                f"(beyond {uphill:.3g} it may go uphill)"
             )
         else:
-            bound = (
-                f"beyond {brisk:.3g}, up to which feddeper's shared model keeps at least half of "
-                f"fedavg's pace with {where} (beyond {self.lam / self.steps(fed):.3g} it may go "
-                "uphill)"
-            )
-        said = f"rho = {self.rho:g} is {bound}: lower rho, or leave it out"
+            what = f"sends feddeper's shared model uphill with {asked}"
+        said = f"rho = {self.rho:g} {what}: lower rho, or leave it out"
         return (Remark(said, unstable=True),)
 
     def round(self, fed: Federation, s: State) -> None:
