@@ -219,6 +219,21 @@ def textbook(name, deltas, x, lr=0.1, beta1=0.8, beta2=0.9, tau=0.01):
     return x
 
 
+@pytest.mark.parametrize(
+    "name", [n for n, m in all_methods().items() if "server_optimiser" not in m.refuses]
+)
+def test_every_method_that_takes_a_server_optimiser_really_uses_it(name) -> None:
+    model = build(usual(get_method(name)), (5,), 3, seed=1)
+    problem, found = Problem(model, blobs(clients=3), batch_size=8), []
+    for optimiser in ("sgd", "adam"):
+        method = get_method(name)(local_steps=2, server_optimiser=optimiser)
+        fed = federation(problem)
+        state = run(method, fed, 2)  # what a server did in the first round is used in the second
+        fed.after_round(2)
+        found.append(personal_models(method, fed, state))
+    assert not torch.equal(*found)
+
+
 @pytest.mark.parametrize("name", ["momentum", "adam", "yogi"])
 def test_server_optimisers_are_those_of_the_papers(name) -> None:
     problem, rounds = least_squares(), 6

@@ -63,8 +63,8 @@ def body(layout: Layout, what: str, instead: str) -> str:
     names = [slot.name for slot in layout.slots if _layer(slot.name) != owner]
     if not names:
         raise FedkinError(
-            f"{what}: the model has a single layer, so say which of it is shared or own, as in "
-            f"{instead} for the first ten features"
+            f"{what}: the model has a single layer that is trained, so say which of it is shared "
+            f"or own, as in {instead} for the first ten features"
         )
     return ",".join(names)
 
