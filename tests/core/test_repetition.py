@@ -64,3 +64,21 @@ def test_rows_spared_of_turns_they_do_not_need_end_as_if_they_were_computed_alon
     assert torch.equal(paid, also_paid)
     assert along["smallest"].unique().tolist() == [len(TURNS)]
     assert spared_of["smallest"].unique().tolist() == [1], "the last turns are one row's alone"
+
+
+def look_after(client: Client, times: Tensor) -> dict[str, Tensor]:
+    client.repeat(times, lambda v: v - 0.1 * client.grad(v), client.initial)
+    return {"g": client.grad(client.initial)}
+
+
+@pytest.mark.parametrize("reshuffle", [False, True])
+def test_after_turns_of_different_numbers_each_row_goes_on_with_its_own_next_batch(
+    reshuffle: bool,
+) -> None:
+    made, times = problem(reshuffle), torch.tensor(TURNS).double()
+    everybody = federation(made, strategy="stacked").map(look_after, each={"times": times})
+    for row in range(len(TURNS)):
+        alone = federation(made, strategy="stacked").map(
+            look_after, torch.tensor([row]), each={"times": times[[row]]}
+        )
+        torch.testing.assert_close(everybody["g"][row], alone["g"][0])

@@ -104,3 +104,13 @@ def test_own_steps_are_pulled_to_the_part_of_x_that_the_client_keeps():
         for _ in range(2):
             v = v - 0.1 * (kernel.grad(v, inputs.double(), targets, None) + 0.7 * (v - x))
         torch.testing.assert_close(models[client], v[0])
+
+
+@pytest.mark.parametrize("kind", ["static", "rolling"])
+def test_an_entry_counts_as_trained_once_a_single_client_has_trained_it(kind):
+    fed = federation(small_problem())
+    method = Submodel(rates=(1.0, *[0.5] * (fed.size - 1)), kind=kind, lr=0.1)
+    assert run(method, fed, 1).trained.all()
+    half = Submodel(rates=(0.5,), kind="static", lr=0.1)
+    found = run(half, federation(small_problem()), 1).trained
+    assert found.nonzero()[:, 0].tolist() == half.part(fed, 0.5, 0, torch.tensor([0]))[0].tolist()
