@@ -15,6 +15,14 @@ from tests.run_command import Fedkin, Said
 
 torch.set_num_threads(1)
 
+# files and folders of few tests that take long
+LONG = ("test_examples", "test_docs", "test_common_checks", "tests/engines", "sites", "browser")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no worker ends with it while the other has nothing."""
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONG))
+
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
