@@ -77,3 +77,13 @@ def test_the_warm_up_trains_w_as_sub_models_do_on_what_is_not_held_out():
     state = run(SubmodelPerm(warm_up=3, **work), federation(small_problem()), 3)
     other = run(Submodel(**work), federation(small_problem().variant(HELD_OUT)), 3)
     torch.testing.assert_close(state.x, other.x)
+
+
+@pytest.mark.parametrize(("scaler", "wanted"), [(True, True), ("weights", False), (False, False)])
+def test_clients_are_compared_by_models_whose_activations_are_scaled_as_in_training(scaler, wanted):
+    fed = federation(small_problem())
+    method = SubmodelPerm(rates=RATES, scaler=scaler)
+    x, form = method.compared(fed, method.init(fed), HELD_OUT)
+    assert form.scaler == wanted
+    assert form.rate == min(RATES)
+    assert len(x) == fed.problem.variant(form).size

@@ -165,3 +165,19 @@ def test_shares_may_be_redrawn_or_read_from_a_column():
 
 def test_division_by_nobody_is_zero():
     assert divided(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0])).tolist() == [0.5, 0.0]
+
+
+def test_every_epoch_of_shuffled_windows_has_each_window_once():
+    fed = federation(regression())
+    method = SubmodelMasks(rates=(0.5,), kind="rolling", windows=4, lr=0.01, local_steps=1)
+    starts, run_of = [], fed.engine.run
+
+    def watched(request):
+        starts.append(request.hyper["start"])
+        return run_of(request)
+
+    fed.engine.run = watched
+    run(method, fed, 12)
+    for epoch in (starts[:4], starts[4:8], starts[8:]):
+        assert sorted(epoch) == sorted(set(starts))
+        assert len(set(epoch)) == 4
