@@ -181,3 +181,10 @@ def test_every_epoch_of_shuffled_windows_has_each_window_once():
     for epoch in (starts[:4], starts[4:8], starts[8:]):
         assert sorted(epoch) == sorted(set(starts))
         assert len(set(epoch)) == 4
+
+
+def test_the_share_that_is_recorded_is_the_one_that_is_held():
+    share = torch.tensor([0.3, 0.5])
+    assert SubmodelMasks(kind="random", windows=4).had(share).tolist() == share.tolist()
+    # windows of whole quarters: three tenths take two of them
+    assert SubmodelMasks(kind="rolling", windows=4).had(share).tolist() == [0.5, 0.5]
