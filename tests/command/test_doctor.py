@@ -90,8 +90,9 @@ def test_data_folders_that_are_not_there_are_named(fedkin: Fedkin, tmp_path: Pat
     ],
 )
 def test_data_sets_are_found_under_the_names_they_are_read_by(
-    name: str, folder: str, tmp_path: Path
+    name: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("FEDKIN_DATA", raising=False)
     (tmp_path / folder).mkdir()
     assert on_disk(name, str(tmp_path)) is None  # an empty folder holds no data set
     (tmp_path / folder / "file").touch()
