@@ -11,19 +11,26 @@ COMMA_NUMBER = r"\s*[+-]?\d+,\d+\s*"
 POINT_NUMBER = r"\s*[+-]?\d*\.\d+\s*"
 
 
+def header(path: Path, sep: str) -> list[str]:
+    """The names in a file's first line, without its columns, of which there may be very many."""
+    import pandas as pd
+
+    names = list[str]()
+
+    def see(name: Any) -> bool:
+        names.append(str(name))
+        return False
+
+    pd.read_csv(path, nrows=0, sep=sep, usecols=see)
+    return names
+
+
 def separators(path: Path) -> dict[str, Any]:
     """pandas' options for a file: the separator if its first line has no comma and another one,
     and then decimal commas if its first rows have such numbers and none with a point."""
     import pandas as pd
 
-    first = list[str]()
-
-    def see(name: Any) -> bool:
-        first.append(str(name))
-        return False
-
-    # its names without its columns, of which there may be very many
-    pd.read_csv(path, nrows=0, sep=",", usecols=see)
+    first = header(path, ",")
     alone = len(set(first)) == 1
     found = next((sep for sep in OTHERS if alone and sep in first[0]), None)
     if found is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedkin.data.partition import Array, Rows
 from fedkin.data.places import given
 from fedkin.data.pool import Encoded, Pool, encode_labels
 from fedkin.data.preparation import Preparation, learn_columns
-from fedkin.data.separators import separators
+from fedkin.data.separators import header, separators
 from fedkin.errors import FedkinError, unknown
 
 if TYPE_CHECKING:
@@ -50,16 +51,28 @@ def read_file(name: str, kind: str | None, **csv: Any) -> pd.DataFrame:
 
     path = given(name)
     try:
-        if kind == "csv":
-            frame = pd.read_csv(path, low_memory=False, **separators(path), **csv)
-        else:
-            frame = pd.read_parquet(path)
+        frame = _read_csv(path, **csv) if kind == "csv" else pd.read_parquet(path)
         # a copy lays columns of a kind side by side: without it every step takes each by itself
         return frame.copy() if len(frame.columns) > WIDE else frame
     except Exception as error:  # parsers, decoders and decompressors fail in many ways
         reason = str(error).strip().split("\n")[0]
         shown = "CSV" if kind == "csv" else "Parquet"
         raise FedkinError(f"'{name}' cannot be read as {shown} ({reason})") from None
+
+
+def _read_csv(path: Path, dtype: Mapping[str, type] | None = None, **csv: Any) -> pd.DataFrame:
+    """A CSV file, some columns as types that are given."""
+    import pandas as pd
+
+    csv = {**separators(path), "low_memory": False, **csv}
+    if len(header(path, csv.get("sep", ","))) <= WIDE or dtype is None:
+        return pd.read_csv(path, dtype=dtype, **csv)
+    # given types, pandas makes an object of every column: a second look at a wide table is faster
+    frame = pd.read_csv(path, **csv)
+    if not isinstance(frame.index, pd.RangeIndex):  # a column without a name, not seen by a look
+        return pd.read_csv(path, dtype=dtype, **csv)
+    typed = pd.read_csv(path, usecols=lambda name: name in dtype, dtype=dtype, **csv)
+    return frame.assign(**{name: typed[name] for name in dtype if name in frame})
 
 
 def table_pool(frame: pd.DataFrame, config: DataConfig, where: str) -> Pool:
