@@ -5,36 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from typing_extensions import Doc
 
 from fedkin.core.client import Client
-from fedkin.core.federation import Federation, Requests, Step
-from fedkin.core.replies import Replies
+from fedkin.core.federation import Federation, Requests
 from fedkin.core.tables import Rows, Table
 from fedkin.core.variants import HELD_OUT, PLAIN, Variant
-from fedkin.methods.base import Count, CountOrZero, NotNegative, Positive, State, sgd
+from fedkin.methods.base import State
 from fedkin.methods.fedavg import fine_tune
-from fedkin.methods.perm_kin import LearnsKin
+from fedkin.methods.perm_trial import TriesWays
 from fedkin.methods.registry import register
-from fedkin.methods.shared import choosing, mixing, shuffling
+from fedkin.methods.shared import mixing, shuffling
 from fedkin.methods.shared.optimisers import Descent
 
-# lam_rel that is tried beside the extremes 0 (alone) and infinity (one model for all): others lay
-# between these, and more of them make the choice less sure
-TRIED = (1.0,)
 # gradients are compared at w after so many rounds: later they are small, and mostly noise
 EARLY = 5
-# rounds between two judgements in the trial, and how many times its length it may last
-JUDGED_EVERY, LONGEST = 10, 3
 
 
 @register("perm")
 @dataclass
-class Perm(LearnsKin):
+class Perm(TriesWays):
     """PERM (Deng et al., 2023), with lam chosen for each client, extremes included.
 
     Client i minimises Phi_i(v) = sum_j alpha_i(j)*f_j(v). After `warm_up` rounds of FedAvg, for
@@ -63,29 +56,6 @@ class Perm(LearnsKin):
     releases: ClassVar[tuple[int, int]] = (1, 2)
 
     refuses: ClassVar[Mapping[str, str]] = {"optimiser_state": "clients train each other's models"}
-
-    warm_up: Annotated[CountOrZero, Doc("rounds of FedAvg before there are personal models")] = 10
-    trial: Annotated[Count, Doc("rounds in which several lam are tried; more if in doubt")] = 20
-    lam_rel: Annotated[
-        NotNegative | None,
-        Doc("lam in units of median(|g_i - g_j|^2)*mean(n), without a trial (none: by trial)"),
-    ] = None
-    tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 10
-    tune_lr: Annotated[Positive | None, Doc("their size (none: lr)")] = None
-
-    @property
-    def not_private(self) -> str:  # type: ignore[override]
-        if self.lam_rel is not None:
-            return ""
-        return "in its trial clients tell losses on their own examples (none is made with lam_rel)"
-
-    @property
-    def tried(self) -> tuple[float, ...]:
-        """The lam_rel of every stack of models; FedAvg's w is one more."""
-        return (0.0, *TRIED) if self.lam_rel is None else (self.lam_rel,)
-
-    def lams(self) -> Tensor:
-        return torch.tensor([*self.tried, inf], dtype=torch.float64)
 
     def init(self, fed: Federation) -> State:
         x, n, ways = fed.initial_model(), fed.size, 2 * (len(self.tried) + 1)
@@ -117,12 +87,8 @@ class Perm(LearnsKin):
         if s.hop == s.length:
             self.begin_epoch(fed, s, form)
         self.visit_hosts(fed, s, form)
-        done = s.rounds - self.warm_up
-        late = done == self.trial or (done > self.trial and not bool((s.count > 0).any()))
-        if s.trying and (done % JUDGED_EVERY == 0 or late):
-            self.judge(fed, s)
-            if done >= self.trial and self.is_clear(s, done):
-                self.settle(s)
+        if s.trying:
+            self.compare_ways(fed, s)
         fed.record(own_weight=self.own_weight(s))
 
     def trainers(self, fed: Federation, use_w: Tensor) -> Tensor:
@@ -169,55 +135,7 @@ class Perm(LearnsKin):
         models, work = s.v.at(stack * fed.size + of), {"lr": self.lr, **self.work}
         fed.move(stay, at, models, form, share=share, **work)
 
-    def ask(
-        self, fed: Federation, s: State, step: Step, at: Tensor, of: Tensor, v: Rows,
-        form: Variant, **hyper: Any,
-    ) -> Replies:  # fmt: skip
-        """A step at some clients, each with models v of the clients `of`."""
-        return fed.map(step, at, each={"v": v}, variant=form, **hyper)
-
-    # which lam -------------------------------------------------------------------------
-
-    def judge(self, fed: Federation, s: State) -> None:
-        """Losses of everybody's models on examples they never met, and what follows from them."""
-        present = fed.sample()
-        stacks = [present + k * fed.size for k in range(len(self.tried))]
-        models = s.v.at(torch.stack([*stacks, -1 - present], 1), self.one_for_all(s))
-        home = {"tune_lr": self.home_lr, "tune_steps": self.tune_steps, **self.moves}
-        r = self.ask(fed, s, losses_of, present, present, models, HELD_OUT, **home)
-        if not r.arrived.any():
-            return
-        for name in ("count", "total", "product"):
-            at, table = present[r.arrived], getattr(s, name)
-            table[at] = r[name][r.arrived].cpu().view(len(at), *table.shape[1:])
-        losses = choosing.Losses(s.count, s.total, s.product)
-        now = losses.means.view(1, -1, 2).amin(2)  # with or without steps at home
-        s.course = torch.cat([s.course[-1:], now])
-        way, s.sure = choosing.choose(losses, alone=(0, 1))
-        s.lam, s.tuned = self.lams()[way // 2], way % 2 == 1
-
-    def is_clear(self, s: State, done: int) -> bool:
-        """Whether to choose now: somebody was heard, and no other way is about to be better."""
-        if not (s.count > 0).any():
-            return False
-        return done >= LONGEST * self.trial or not choosing.overtaken(s.course)
-
-    def settle(self, s: State) -> None:
-        """Everybody goes on with the model of the way that was chosen."""
-        n = len(s.lam)
-        for stack, lam in enumerate(self.tried):
-            chosen = (s.lam == lam).nonzero()[:, 0]
-            if stack:
-                s.v.copy(stack * n + chosen, chosen)
-        s.v.keep(n)
-        s.trying, s.hop = 0, s.length
-        s.since = s.epoch + 1  # gradients on all data take the place of those in the trial
-
     # use -------------------------------------------------------------------------------
-
-    @property
-    def home_lr(self) -> float:
-        return self.lr if self.tune_lr is None else self.tune_lr
 
     def personal(self, fed: Federation, s: State) -> Requests:
         steps = (self.tune_steps * s.tuned).to(s.x)
@@ -234,11 +152,6 @@ class Perm(LearnsKin):
         shared = s.lam.isinf() | (s.lam > 0) & (s.epoch == 0)
         models: Table = s.v
         return models.at(torch.where(shared, -1 - clients, places), self.one_for_all(s))
-
-    def one_for_all(self, s: State) -> Tensor:
-        """FedAvg's model, for every client: [1 or N, d]."""
-        shared: Tensor = s.x[None]
-        return shared
 
     def welcome(self, fed: Federation, s: State, new: Federation, hosts: bool) -> Tensor:
         """In the way that most clients chose: its weights by its gradient at w, and as many rounds
@@ -279,19 +192,3 @@ def stay(client: Client, v: Tensor, share: Any, lr: Any, **work: Any) -> dict[st
         turns = (turns + client.uniform("stay").double()).floor()
     descent.steps = turns
     return {"v": descent.run(v)}
-
-
-def losses_of(
-    client: Client, v: Tensor, tune_lr: Any, tune_steps: Any, **moves: Any
-) -> dict[str, Tensor]:
-    """Of a client's models [B, k, d], each as it is and after steps at home: their losses on what
-    is held out."""
-    rows, work = [], {"local_steps": tune_steps, **moves}
-    for y in v.unbind(1):
-        for model in (y.contiguous(), sgd(client, y.contiguous(), tune_lr, work)):
-            rows.append([choosing.own_losses(a) for a in client.answers(model, "validation")])
-    if not rows[0]:  # nobody here has so many examples that some can be held out
-        rows = [[v.new_zeros(len(v), 1, dtype=torch.float64)] for _ in rows]
-    losses = torch.stack([torch.cat(stretches, 1) for stretches in rows], 1)
-    count = client.problem.validation.sizes[client.who].double()[:, None].to(v.device)
-    return {"count": count, "total": losses.sum(2), "product": (losses @ losses.mT).flatten(1)}
