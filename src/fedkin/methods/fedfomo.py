@@ -11,8 +11,10 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
+from fedkin.core.variants import HELD_OUT
 from fedkin.methods.base import Count, LocalTraining, Share, State, sgd, use
 from fedkin.methods.registry import register
+from fedkin.methods.shared.choosing import own_losses
 
 
 @register("fedfomo")
@@ -22,8 +24,9 @@ class FedFomo(LocalTraining):
 
     The server keeps v_1..v_N and P, what each client found others worth. Each sampled client i
     gets `downloads` models v_j: those of the highest P_ij, each replaced with chance `explore` by
-    one at random. With L_i its loss on validation data (on its training data, where a run has
-    none), w_ij = max(0, L_i(v_i) - L_i(v_j))/|v_j - v_i|, divided by their sum:
+    one at random. With L_i its loss on the fifth of its training data that is kept from training
+    (on what it trains on no other model is better than its own),
+    w_ij = max(0, L_i(v_i) - L_i(v_j))/|v_j - v_i|, divided by their sum:
     v_i <- v_i + sum_j w_ij*(v_j - v_i), then v_i <- v_i - lr*g_i(v_i), K times; P_ij grows by
     the w_ij before max. Personal model: v_i. Lost clients keep v_i.
     """
@@ -42,7 +45,7 @@ class FedFomo(LocalTraining):
         others = self.choose(fed, s, who)
         r = fed.map(
             take_and_train, at=who, each={"v": s.v[who], "others": s.v[others]}, lr=self.lr,
-            **self.work,
+            variant=HELD_OUT, **self.work,
         )  # fmt: skip
         here = r.arrived
         if here.any():
@@ -76,18 +79,12 @@ class FedFomo(LocalTraining):
 def take_and_train(
     client: Client, v: Tensor, others: Tensor, lr: Any, **work: Any
 ) -> dict[str, Tensor]:
-    held_out = client.problem.data.validation is not None
+    count = client.problem.validation.sizes[client.who].clamp(min=1)[:, None].to(v)
 
     def loss(model: Tensor) -> Tensor:
-        if not held_out:
-            return client.full_loss(model)
-        total, count = v.new_zeros(len(client), 1), v.new_zeros(len(client), 1)
-        for said in client.answers(model, "validation"):
-            flat = said.outputs.flatten(0, 1), said.targets.flatten(0, 1)
-            losses = client.problem.spec.loss.value(*flat).view_as(said.mask)
-            total += torch.where(said.mask > 0, losses, 0).sum(1, keepdim=True)
-            count += said.mask.sum(1, keepdim=True)
-        return total / count.clamp(min=1)
+        said = client.answers(model, "validation")
+        sums = (own_losses(each).sum(1, keepdim=True).to(v) for each in said)
+        return sum(sums, torch.zeros_like(count)) / count
 
     own, steps = loss(v), others - v[:, None]
     losses = torch.cat([loss(others[:, j]) for j in range(others.shape[1])], 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedkin.papers.claims import Claim, above, below
+from fedkin.papers.claims import Claim, Why, above, below
 from fedkin.papers.figures import Bars
 from fedkin.papers.item import Item, Line, Panel
 from fedkin.papers.measures import accuracy, last
@@ -17,18 +17,27 @@ SEEDS = {"small": 3, "paper": 3}
 RUN: dict[str, Any] = {"baseline": False, "rounds": 30, "eval_every": 30, "checkpoint_every": 30}
 HOW = (
     "The papers' claims in our words, on scikit-learn's digits and small networks in place of "
-    "theirs; all methods with the library's defaults and the same clients. Defaults were not "
-    "tuned on these runs."
+    "theirs; all methods with the library's defaults and the same clients (localized FedAvg with "
+    "as many steps at the end as FedBABU). Defaults were not tuned on these runs."
 )
 
+# FedBABU's number of steps before a model is used: what is compared is where they begin
+EQUALLY_TUNED = {"fedavg-local": {"tune_steps": 100}}
 OURS = "The situations, sizes and networks are ours; each claim is its paper's."
+EASY_ALONE = (
+    "Two digits are told apart by training alone, and nothing is left to gain. On four other seeds "
+    "FedRep is where training alone is after 300 rounds (98.9 %), and 0.2 points above it with "
+    "four classes per client after 100."
+)
 
 
 def _panel(
     name: str, title: str, data: dict[str, Any], model: dict[str, Any], lines: dict[str, str],
     **run: Any,
 ) -> Panel:  # fmt: skip
-    found = tuple(Line(label, method) for label, method in lines.items())
+    found = tuple(
+        Line(label, method, EQUALLY_TUNED.get(method, {})) for label, method in lines.items()
+    )
     return Panel(name, title, RUN | {"data": data, "model": model} | run, found)
 
 
@@ -54,7 +63,8 @@ CLASSES = Item(
     (
         _above_fedavg("FedPer", "with last layers of their own clients are better off than with "
                       "FedAvg's one model."),
-        _above_fedavg("FedRep", "better than one model, and than training alone.", "local"),
+        _above_fedavg("FedRep", "better than one model, and than training alone.", "local")
+        .because(Why.SETTING, EASY_ALONE),
         _above_fedavg("LG-FedAvg", "clients with their own representations are better off than "
                       "with FedAvg's one model."),
         below("LG-FedAvg: fewer bytes are sent.", "LG-FedAvg", ("FedAvg",), "bytes", [FEW.name]),
