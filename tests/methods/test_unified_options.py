@@ -37,7 +37,7 @@ def test_the_theorems_numbers_follow_from_smoothness_and_convexity():
 
 
 def test_the_output_is_the_weighted_mean_over_rounds():
-    method = LSGD(objective="mx2", lr=0.1, decrease=10.0, averaged=True)
+    method = LSGD(objective="mx2", lr=0.1, local_steps=5, decrease=10.0, averaged=True)
     fed = federation(logistic())
     state, seen, betas = run(method, fed, 1), [], []
     for number in range(1, 6):

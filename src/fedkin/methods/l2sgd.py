@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any
 
 import torch
@@ -11,7 +12,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Request
-from fedkin.methods.base import Chance, Method, NotNegative, Positive, Share, State, own
+from fedkin.methods.base import Chance, Method, NotNegative, Positive, Remark, Share, State, own
 from fedkin.methods.registry import register
 
 
@@ -31,13 +32,24 @@ class L2SGD(Method):
     meeting: all averagings in a row, then all local steps until the coin turns. An averaging
     moves xbar by -lr*Jbar (the Psi_i sum to zero), so Jbar is sent along. The personal model
     is x_i, the global one xbar. xbar and Jbar are means over the clients that answer, which
-    is exact when all do; a lost client stands still.
+    is exact when all do; a lost client stands still. An lr beyond p/(4*lam), up to which the
+    theorem goes, is told before the run.
     """
 
-    lr: Annotated[Positive, Doc("size of a step")] = 0.01
+    lr: Annotated[Positive, Doc("size of a step")] = 0.1
     lam: Annotated[NotNegative, Doc("how strongly own models are pulled to their mean")] = 0.1
     p: Annotated[Chance, Doc("probability that a step averages")] = 0.1
     refresh: Annotated[Share, Doc("probability of new snapshots in a round")] = 0.2
+
+    def remarks(self, fed: Federation) -> tuple[Remark, ...]:
+        longest = self.p / (4 * self.lam) if self.lam else inf
+        if self.lr <= longest:
+            return ()
+        said = (
+            f"lr = {self.lr:g} is beyond {longest:.3g}, up to which l2sgd is known to be stable "
+            f"with lam = {self.lam:g} and p = {self.p:g}: lower lr or lam, or raise p"
+        )
+        return (Remark(said, unstable=True),)
 
     def init(self, fed: Federation) -> State:
         x = fed.initial_model()

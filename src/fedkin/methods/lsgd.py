@@ -39,7 +39,7 @@ class LSGD(Unified, LocalWork):
     LSGD-PFL is the case with two blocks; the paper's own constants may be others.
     """
 
-    local_steps: Annotated[Count, Doc("tau, local steps in a round")] = 5
+    local_steps: Annotated[Count, Doc("tau, local steps in a round")] = 10
     decrease: Annotated[
         Positive | Literal["theorem"] | None,
         Doc("a of steps lr*a/(a + t); theorem: local SGD's a and lr; left out: all alike"),

@@ -31,9 +31,9 @@ class PerFedAvg(FedAvg):
     the client's training data. Lost clients are left out of the mean.
     """
 
-    inner_lr: Annotated[Positive, Doc("size of the step of adaptation")] = 0.01
+    inner_lr: Annotated[Positive, Doc("size of the step of adaptation")] = 0.1
     variant: Annotated[str, Doc("fo (first order) or hf (exact)")] = "fo"
-    tune_steps: Annotated[CountOrZero, Doc("steps of adaptation before use")] = 1
+    tune_steps: Annotated[CountOrZero, Doc("steps of adaptation before use")] = 10
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:

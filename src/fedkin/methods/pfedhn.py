@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -11,7 +12,7 @@ from typing_extensions import Doc
 
 from fedkin.core.client import Client
 from fedkin.core.federation import Federation, Requests
-from fedkin.methods.base import Count, LocalTraining, Positive, State, use
+from fedkin.methods.base import NO_ONE_MODEL, Count, LocalTraining, Positive, State, use
 from fedkin.methods.fedavg import local_sgd
 from fedkin.methods.registry import register
 
@@ -32,6 +33,10 @@ class PFedHN(LocalTraining):
     """
 
     not_private: ClassVar[str] = "its server learns from single clients' answers"
+
+    refuses: ClassVar[Mapping[str, str]] = {
+        name: why for name, why in NO_ONE_MODEL.items() if name != "server_lr"
+    }
 
     server_lr: Annotated[Positive, Doc("size of the hypernetwork's step")] = 1.0
     embedding: Annotated[Count, Doc("numbers that stand for a client")] = 16

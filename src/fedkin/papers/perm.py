@@ -178,8 +178,8 @@ def _timed(name: str, title: str, data: dict[str, Any], model: str, **more: Any)
     work = {"lr": 0.05, "local_steps": 20}
     lines = (
         Line("FedAvg", "fedavg", work),
-        Line(META, "perfedavg", work | {"inner_lr": 0.05}),
-        Line(PFEDME, "pfedme", work | {"inner_lr": 0.05, "inner_steps": 1}),
+        Line(META, "perfedavg", work | {"inner_lr": 0.05, "tune_steps": 1}),
+        Line(PFEDME, "pfedme", work | {"lam": 15.0, "inner_lr": 0.05, "inner_steps": 1}),
         Line(PERM, "perm-printed", work | {"warm_up": 5, "step_limit": 4.0}),
     )
     run = _run(data, model, 110) | {"eval_every": 1000, "checkpoint_every": 1000}
