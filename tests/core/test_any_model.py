@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from functools import partial
 from itertools import cycle
 
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedkin.core.kernels.noise import Noise
 from fedkin.core.kernels.recurrent import stackable
@@ -382,6 +384,16 @@ def test_what_cannot_be_stacked_runs_one_by_one() -> None:
         torch.testing.assert_close(trained(problem, strategy, engine), expected)
     with pytest.raises(FedkinError, match="cannot be stacked"):
         federation(problem, strategy="vmap")
+
+
+def test_examples_do_not_meet_in_use_and_in_training_where_there_are_batch_norms() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is told of any of them
+        for name in ZOO:
+            problem = zoo_problem(name)
+            has_norms = any(isinstance(m, _BatchNorm) for m in problem.spec.module.modules())
+            assert problem.manners.mixes or not has_norms, name
+            assert not problem.manners.mixes_in_use, name
 
 
 def test_a_model_whose_examples_meet_is_told_and_computed_alike_everywhere() -> None:
