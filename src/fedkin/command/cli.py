@@ -171,7 +171,7 @@ def list_runs(
     csv: Annotated[Path | None, typer.Option(help="write the table to this csv file")] = None,
 ) -> None:
     """List run folders with their result."""
-    from fedkin.command.runs import list_runs as show_runs
+    from fedkin.command.looking import list_runs as show_runs
 
     show_runs(folder, csv)
 
@@ -191,11 +191,11 @@ def partition(
 
     Example: fedkin partition digits --alpha 0.1 --num-clients 20 --plot split.png
     """
-    from fedkin.command import runs as commands
+    from fedkin.command import looking
     from fedkin.runs.options import parse
 
     values = parse("local", ["--data", data, *context.args])
-    commands.partition(values, plot, describe, seed, csv)
+    looking.partition(values, plot, describe, seed, csv)
 
 
 @registered.command("doctor")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shlex
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +24,9 @@ from fedkin.command.screen import (
     show_models,
     show_results,
 )
-from fedkin.core.metrics import METRICS
 from fedkin.core.problem import Problem
-from fedkin.data import ClientData, DataConfig, checksum, describe, load, plot, summary
-from fedkin.data.describe import describe_columns, target_words
-from fedkin.data.notes import COLUMN, in_few_lines
+from fedkin.data import ClientData, checksum
+from fedkin.data.notes import in_few_lines
 from fedkin.engines import need_ray
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.methods import Method
@@ -40,8 +37,8 @@ from fedkin.runs.config import RunConfig, make_config, read_config
 from fedkin.runs.early import went_back
 from fedkin.runs.folder import RunFolder, next_folder, read_strategy
 from fedkin.runs.groups import Records, read_stored_config
-from fedkin.runs.listing import find_runs, result_rows
-from fedkin.runs.measures import LOSS, Measure
+from fedkin.runs.listing import result_rows
+from fedkin.runs.measures import measure_named
 from fedkin.runs.options import merge, parse
 from fedkin.runs.plugins import refuse_brought, short_name
 from fedkin.runs.privacy_file import guarantee_in_words, read_privacy
@@ -50,8 +47,6 @@ from fedkin.runs.settings import Settings
 from fedkin.runs.trackers import make_tracker
 from fedkin.runs.training import Trainer
 from fedkin.runs.user_code import known_method
-from fedkin.runs.validation import validated
-from fedkin.tensors import write_text
 from fedkin.toml import read_toml
 from fedkin.version import __version__
 
@@ -277,7 +272,7 @@ def show_newcomers(table: pd.DataFrame) -> None:
     titles = [str(title) for title in means.columns[1:]]
     cells = [
         [str(row["steps"]),
-         *(measured(row[t], _measure(t)) for t in titles)]
+         *(measured(row[t], measure_named(t)) for t in titles)]
         for row in means.to_dict("records")
     ]  # fmt: skip
     console.print(plain_table(["newcomers: steps at home", *titles], cells, numbers_from=1))
@@ -305,67 +300,3 @@ def stop_politely(trainer: Trainer) -> Iterator[list[int]]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-def list_runs(folder: Path, csv: Path | None) -> None:
-    """One row per run folder: method, data, rounds done, and how good personal models are."""
-    rows = find_runs(folder)
-    if csv:
-        write_text(csv, pd.DataFrame(rows).to_csv(index=False))
-    titles = ("run", "method", "data", "rounds", "metric", "personal", "alone")
-    cells = [
-        [
-            str(row["run"]),
-            str(row["method"] or "-"),
-            str(row["data"] or "-"),
-            f"{'-' if row['done'] is None else row['done']}/{row['rounds'] or '-'}",
-            str(row["metric"] or "-"),
-            *(measured(row[name], _measure(row["metric"])) for name in ("personal", "alone")),
-        ]
-        for row in rows
-    ]
-    console.print(plain_table(titles, cells, numbers_from=3))
-    for row in rows:
-        if row["problem"]:
-            say(f"note: {row['problem']}")
-
-
-def _measure(name: Any) -> Measure:
-    """How to show a score by its name."""
-    return Measure.of(METRICS[name]) if name in METRICS else LOSS
-
-
-def partition(
-    values: dict[str, Any], picture: Path | None, details: bool, seed: int, csv: Path | None
-) -> None:
-    """Partition a data set into clients and show the result."""
-    others = [key for table in values.items() if table[0] != "data" for key in _keys(*table)]
-    if others:
-        raise FedkinError(
-            f"partition takes keys of [data] only, and --{others[0]} is not one of them"
-        )
-    start = time.perf_counter()
-    data = load(validated(DataConfig, values["data"], "data"), seed)
-    frame = describe(data)
-    for name, value in summary(data).items():
-        say(f"{name}: {value}")
-    columns = describe_columns(data) if details else None
-    if columns is not None:
-        say(target_words(data))
-        cells = [[str(cell) for cell in row] for row in columns.itertuples(index=False)]
-        console.print(plain_table(list(columns), cells))
-    for note in data.notes if details else ():
-        if columns is None or not COLUMN.fullmatch(note):
-            say(f"note: {note}")
-    if details:
-        say(frame.to_string())
-    if csv:
-        write_text(csv, frame.to_csv())
-    if picture:
-        plot(data, picture)
-        say(f"picture: {picture}")
-    say(f"({time.perf_counter() - start:.1f} s)")
-
-
-def _keys(name: str, value: Any) -> list[str]:
-    return list(value) if isinstance(value, dict) else [name]

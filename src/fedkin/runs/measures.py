@@ -54,6 +54,12 @@ class Measure:
 ACCURACY = Measure.of(METRICS["accuracy"])
 LOSS = Measure("loss", "loss", higher=False)
 
+
+def measure_named(name: Any) -> Measure:
+    """How to show a score, by its name."""
+    return Measure.of(METRICS[name]) if name in METRICS else LOSS
+
+
 Chosen = str | Callable[..., float]
 
 
