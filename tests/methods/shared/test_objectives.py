@@ -14,7 +14,7 @@ from fedkin.core.problem import Problem
 from fedkin.errors import FedkinError
 from fedkin.methods import ACD, LSGD
 from fedkin.methods.own_objective import OwnObjective
-from fedkin.methods.shared.formulas import square
+from fedkin.methods.shared.formulas import square, times
 from fedkin.methods.shared.objectives import OBJECTIVES as KNOWN
 from fedkin.methods.shared.objectives import (
     Objective,
@@ -291,3 +291,9 @@ def test_unknown_objectives_are_answered_with_the_nearest() -> None:
     with pytest.raises(FedkinError, match="did you mean 'mx2'"):
         LSGD(objective="mx")
     assert get_objective("mx2").name == "mx2"
+
+
+@pytest.mark.parametrize("c", [1.0, -1.0, 2.0, -2.0, 0.5])
+def test_a_number_times_rows_is_that_many_times_them(c: float) -> None:
+    rows = torch.tensor([[1.0, -3.0], [0.0, 7.0]])
+    assert times(c, rows).tolist() == [[c, -3 * c], [0.0, 7 * c]]
