@@ -96,7 +96,7 @@ def _verdict_table(results: Sequence[Result]) -> list[str]:
     for _, group in groupby(results, lambda result: result.item):
         same = list(group)
         for text in texts_of(same):
-            row = {"where": f"[{same[0].item}](#{_anchor(_heading(same[0]))})", "claim": text}
+            row = {"where": f"[{same[0].item}](#{_place(same)})", "claim": text}
             for scale in scales:
                 found = [(r, c) for r in same if r.scale == scale and (c := claim_of(r, text))]
                 row[f"{scale} scale"] = _both(found)
@@ -180,6 +180,11 @@ def _heading(result: Result) -> str:
     return f"{result.item[0].upper()}{result.item[1:]}: {result.title}{stood}"
 
 
+def _place(results: Sequence[Result]) -> str:
+    """Where on its page an item's section is: its heading is that of the newest result."""
+    return _anchor(_heading(max(results, key=rank)))
+
+
 def _anchor(heading: str) -> str:
     """The name that GitHub and MyST give to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -248,7 +253,7 @@ def _failures(results: Sequence[Result]) -> list[str]:
                 continue
             reason = _sentence(claim.discussion[0]) if claim.discussion else "Not discussed yet."
             reason = f"{claim.why}: {reason}" if claim.why else reason
-            where = f"[{same[0].item}]({same[0].paper}.md#{_anchor(_heading(same[0]))})"
+            where = f"[{same[0].item}]({same[0].paper}.md#{_place(same)})"
             stood = " (on stand-in data)" if same[0].stands_in else ""
             told = f"{where}{stood}: {text}"
             found.setdefault((same[0].paper, reason), []).append(told)
