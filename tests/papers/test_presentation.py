@@ -256,6 +256,24 @@ def test_pages_keep_panels_that_are_not_run_here(tmp_path, monkeypatch):
     assert last["paper.md"].count("`fedkin reproduce paper --table 7`") == 1
 
 
+def test_claims_link_to_their_section_where_an_older_result_has_another_title(
+    tmp_path, monkeypatch
+):
+    both = item(panel(), replace(panel(), name="more", title="more digits"))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (both,)})
+    folder = tmp_path / "pages"
+    for only in ("digits", "more"):
+        _, outcome = go(both, tmp_path / only, only=[only])
+        present(outcome)
+        text = written(folder, tmp_path / only)[1]["paper.md"]
+        for path in (folder / "results").glob("*.json") if only == "digits" else ():
+            older = json.loads(path.read_text()) | {"title": "what it was once called", "made": ""}
+            path.write_text(json.dumps(older))
+    (heading,) = re.findall("^## (Table 7.*)$", text, re.MULTILINE)
+    links = set(re.findall(r"\[table 7\]\(#([^)]*)\)", text))
+    assert links == {heading.lower().replace(":", "").replace(" ", "-")}
+
+
 def test_a_result_that_somebody_broke_is_refused(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "paper-table-7-small.json").write_text('{"paper": 3}')
