@@ -65,7 +65,7 @@ def _read_csv(path: Path, dtype: Mapping[str, type] | None = None, **csv: Any) -
     import pandas as pd
 
     csv = {**separators(path), "low_memory": False, **csv}
-    if len(header(path, csv.get("sep", ","))) <= WIDE or dtype is None:
+    if dtype is None or len(header(path, csv.get("sep", ","))) <= WIDE:
         return pd.read_csv(path, dtype=dtype, **csv)
     # given types, pandas makes an object of every column: a second look at a wide table is faster
     frame = pd.read_csv(path, **csv)
