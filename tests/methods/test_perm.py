@@ -116,7 +116,7 @@ def test_groups_learn_from_their_own_and_are_sure_of_it():
 
 def test_nobody_expects_more_loss_than_at_either_extreme():
     state, method, _ = chosen(kinds(torch.arange(8) % 3, samples=12))
-    losses = choosing.Losses(state.count, state.total, state.product)
+    losses = method.held_out_losses(state)
     way, _ = choosing.choose(losses, alone=(0, 1))
     alone, all_alike = 0, 2 * len(method.tried)
     for extreme in (alone, alone + 1, all_alike, all_alike + 1):

@@ -78,7 +78,7 @@ class PermOwn(Perm):
         super().judge(fed, s)
         for size in s.sizes[s.count > 0].unique():
             at = s.sizes == size
-            losses = choosing.Losses(s.count[at], s.total[at], s.product[at])
+            losses = self.held_out_losses(s, at)
             way, s.sure[at] = choosing.choose(losses, alone=(0, 1))
             s.lam[at], s.tuned[at] = self.lams()[way // 2], way % 2 == 1
 

@@ -24,6 +24,7 @@ from fedkin.methods.shared import choosing
 TRIED = (1.0,)
 # rounds between two judgements in the trial, and how many times its length it may last
 JUDGED_EVERY, LONGEST = 10, 3
+EVERYBODY = slice(None)
 
 
 @dataclass
@@ -87,11 +88,16 @@ class TriesWays(LearnsKin):
         for name in ("count", "total", "product"):
             at, table = present[r.arrived], getattr(s, name)
             table[at] = r[name][r.arrived].cpu().view(len(at), *table.shape[1:])
-        losses = choosing.Losses(s.count, s.total, s.product)
+        losses = self.held_out_losses(s)
         now = losses.means.view(1, -1, 2).amin(2)  # with or without steps at home
         s.course = torch.cat([s.course[-1:], now])
         way, s.sure = choosing.choose(losses, alone=(0, 1))
         s.lam, s.tuned = self.lams()[way // 2], way % 2 == 1
+
+    def held_out_losses(self, s: State, at: Tensor | slice = EVERYBODY) -> choosing.Losses:
+        """Of some clients: every way's, as it is and after steps at home."""
+        losses = choosing.Losses(s.count[at], s.total[at], s.product[at])
+        return losses.calibrated(2 * (len(self.tried) + 1))
 
     def is_clear(self, s: State, done: int) -> bool:
         """Whether to choose now: somebody was heard, and no other way is about to be better."""
@@ -126,9 +132,11 @@ def losses_of(
     rows, work = [], {"local_steps": tune_steps, **moves}
     for y in v.unbind(1):
         for model in (y.contiguous(), sgd(client, y.contiguous(), tune_lr, work)):
-            rows.append([choosing.own_losses(a) for a in client.answers(model, "validation")])
+            said = client.answers(model, "validation")
+            rows.append([choosing.losses_by_sharpness(a) for a in said])
     if not rows[0]:  # nobody here has so many examples that some can be held out
-        rows = [[v.new_zeros(len(v), 1, dtype=torch.float64)] for _ in rows]
-    losses = torch.stack([torch.cat(stretches, 1) for stretches in rows], 1)
+        tries = len(choosing.sharpnesses(client.problem.spec.loss))
+        rows = [[v.new_zeros(len(v), tries, 1, dtype=torch.float64)] for _ in rows]
+    losses = torch.cat([torch.cat(stretches, 2) for stretches in rows], 1)
     count = client.problem.validation.sizes[client.who].double()[:, None].to(v.device)
     return {"count": count, "total": losses.sum(2), "product": (losses @ losses.mT).flatten(1)}

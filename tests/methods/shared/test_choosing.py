@@ -5,7 +5,10 @@ from statistics import NormalDist
 
 import pytest
 import torch
+from sklearn.metrics import log_loss
 
+from fedkin.core.losses import get_loss
+from fedkin.core.metrics import Answers
 from fedkin.methods.shared import choosing
 
 
@@ -95,3 +98,50 @@ def test_a_way_that_would_be_best_next_time_is_seen_before_it_is_best():
     assert not choosing.overtaken(course[:1])  # one time shows no course
     slow = torch.tensor([alone, [0.5, 0.49, 0.48]]).T
     assert not choosing.overtaken(slow[:2])
+
+
+def said(outputs, targets, loss="cross-entropy"):
+    """Answers of one client about all its examples."""
+    mask = torch.ones(1, len(targets))
+    scale = torch.tensor([[0.0, 1.0]])
+    return Answers(outputs[None], targets[None], mask, get_loss(loss), 3, scale)
+
+
+def test_losses_at_each_sharpness_are_those_of_probabilities_to_that_power():
+    g = torch.Generator().manual_seed(0)
+    outputs = torch.randn(20, 3, generator=g, dtype=torch.float64)
+    targets = torch.randint(3, (20,), generator=g)
+    found = choosing.losses_by_sharpness(said(outputs, targets))
+    for times, row in zip(choosing.SHARPNESS, found[0], strict=True):
+        power = outputs.softmax(1) ** times
+        sure = (power / power.sum(1, keepdim=True)).numpy()
+        assert float(row.mean()) == pytest.approx(log_loss(targets, sure, labels=[0, 1, 2]))
+
+
+def test_a_loss_that_is_not_of_probabilities_is_judged_as_it_is():
+    outputs, targets = torch.tensor([[2.0], [1.0]]), torch.tensor([1.0, 3.0])
+    found = choosing.losses_by_sharpness(said(outputs, targets, "squared-error"))
+    torch.testing.assert_close(found, torch.tensor([[[0.5, 2.0]]]).double())
+
+
+def test_a_way_that_is_too_sure_of_itself_is_not_left_for_a_worse_one():
+    """Both ways give probabilities that are right but for their sharpness; one knows more."""
+    g = torch.Generator().manual_seed(1)
+    rows = []
+    for _ in range(30):
+        truth = 2 * torch.randn(40, 3, generator=g, dtype=torch.float64)
+        targets = torch.multinomial(truth.softmax(1), 1, generator=g)[:, 0]
+        vague = truth + torch.randn(40, 3, generator=g, dtype=torch.float64)
+        ways = [choosing.losses_by_sharpness(said(o, targets))[0] for o in (vague, 4 * truth)]
+        rows.append(torch.cat(ways))
+    found = choosing.Losses(
+        torch.full((30,), 40.0).double(), torch.stack([t.sum(1) for t in rows]),
+        torch.stack([t @ t.T for t in rows]),
+    )  # fmt: skip
+    at = [choosing.SHARPNESS.index(1.0) + len(choosing.SHARPNESS) * way for way in (0, 1)]
+    assert found.means[at[1]] > found.means[at[0]]  # as it is, the one that knows more seems worse
+    own = found.calibrated(2)
+    assert (choosing.choose(own, alone=[0])[0] == 1).all()
+    # the better one is judged at a quarter, which is the truth
+    torch.testing.assert_close(own.means[1], found.means[4 + choosing.SHARPNESS.index(0.25)])
+    torch.testing.assert_close(own.product[:, 1, 1], torch.stack([(t[7] ** 2).sum() for t in rows]))

@@ -7,16 +7,21 @@ is taken to be the same everywhere: a client's own few would tell its size badly
 not differ beyond the noise tau is 0, and all choose alike. Even so, noise is not the same
 everywhere, and whoever follows it away from what is best for all loses more than who stays: a
 client goes its own way only where it is 95 % sure.
+
+Losses of models that give probabilities are compared at the sharpness that suits each way best: a
+way that has learnt its few examples by heart is too sure of itself, and its loss grows while it
+still answers as well as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fedkin.core.losses import Loss
 from fedkin.core.metrics import Answers
 
 # deviations that an expected gain must exceed: one side of a normal distribution, 95 %
@@ -24,6 +29,8 @@ SURELY = 1.645
 # how far ahead losses are followed, in times between two judgements, to see whether to wait: far,
 # since training goes on for long
 AHEAD = 4
+# what outputs are multiplied by before they are judged; one of these suits a way, for all clients
+SHARPNESS = (1.0, 2.0, 0.5, 0.25)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,13 @@ class Losses:
         """Every way's loss [A], the mean over clients that were heard."""
         mean: Tensor = (self.total[self.heard] / self.count[self.heard, None]).mean(0)
         return mean
+
+    def calibrated(self, ways: int) -> Losses:
+        """Of ways that were judged at several sharpnesses each [N, ways * sharpnesses]: every one
+        at that with its smallest mean loss."""
+        tries = self.total.shape[1] // ways
+        at = tries * torch.arange(ways) + self.means.view(ways, tries).argmin(1)
+        return Losses(self.count, self.total[:, at], self.product[:, at[:, None], at])
 
 
 def choose(losses: Losses, alone: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -96,6 +110,17 @@ def _random_effects(d: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     tau = (excess / (w.sum(0) - (w * w).sum(0) / w.sum(0)).clamp(min=1e-300)).clamp(min=0)
     w = 1 / (error + tau)
     return (w * d).sum(0) / w.sum(0), tau, 1 / w.sum(0)
+
+
+def sharpnesses(loss: Loss) -> tuple[float, ...]:
+    """At which outputs are judged; a loss that is not of probabilities knows one scale only."""
+    return SHARPNESS if loss.probabilities else (1.0,)
+
+
+def losses_by_sharpness(a: Answers) -> Tensor:
+    """Every example's loss at each sharpness, [B, sharpnesses, n]."""
+    scaled = (replace(a, outputs=times * a.outputs) for times in sharpnesses(a.loss))
+    return torch.stack([own_losses(each) for each in scaled], 1)
 
 
 def own_losses(a: Answers) -> Tensor:
