@@ -39,10 +39,11 @@ class Perm(TriesWays):
 
     lam: until the end of the `trial` that follows the warm-up all train on four fifths of their
     data, in three ways: alone (lam = 0, from the first round), lam_rel = 1, and lam infinite (w
-    itself: FedAvg goes on). They are judged on the rest. Everybody goes on, on all data, in the way
-    with the smallest mean loss, but for clients that are 95 % sure of another, from everybody's
-    losses and their own (see shared/choosing.py). While losses fall so that another way will have
-    the smallest mean forty rounds later, the trial lasts longer, up to three times `trial`.
+    itself: FedAvg goes on). They are judged on the rest, at the sharpness that suits each way best.
+    Everybody goes on, on all data, in the way with the smallest mean loss, but for clients that are
+    95 % sure of another, from everybody's losses and their own (see shared/choosing.py). While
+    losses fall so that another way will have the smallest mean forty rounds later, the trial lasts
+    longer, up to three times `trial`.
 
     A client that is lost or does not take part: the model due there comes home unchanged. It
     sends its gradient when it can; before that it learns alone and nobody from it. If it was not
