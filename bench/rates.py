@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -55,32 +57,32 @@ LINES: dict[str, LocalWork] = {
 }
 
 
-def rates() -> list[Row]:
-    """Accuracy by rate, and how far the worst rate lies above the same size alone."""
-    return [row for data in SETTINGS for row in of_data(data, tuple(LINES))]
+def rates(only: str | None = None) -> Iterator[Row]:
+    """Accuracy by rate, and how far the worst rate lies above the same size alone; --only one of
+    the data sets, or one of its lines as in "cifar10: perm"."""
+    for data in SETTINGS:
+        for line in LINES:
+            if only in (None, data, f"{data}: {line}"):
+                yield _row(data, line)
 
 
-def of_data(data: str, lines: tuple[str, ...]) -> list[Row]:
-    """Some of the lines on one data set; differences are of the same clients, over seeds."""
-    found = {line: _by_rate(data, LINES[line]) for line in ("local", *lines)}
-    rows = []
-    for line, values in found.items():
-        gain = values - found["local"]
-        error = gain.std(0) / len(gain) ** 0.5
-        worst = int(gain.mean(0).argmin())
-        cells = {f"rate {r:g}": float(v) for r, v in zip(RATES, values.mean(0), strict=True)}
-        rows.append({
-            "data": data, "what": line, **cells, "worst gain": float(gain.mean(0)[worst]),
-            "+-": float(error[worst]),
-        })  # fmt: skip
-    return rows
+def _row(data: str, line: str) -> Row:
+    """Differences are of the same clients, over seeds."""
+    values = _by_rate(data, line)
+    gain = values - _by_rate(data, "local")
+    error = gain.std(0) / len(gain) ** 0.5
+    worst = int(gain.mean(0).argmin())
+    cells = {f"rate {r:g}": float(v) for r, v in zip(RATES, values.mean(0), strict=True)}
+    worst_gain = {"worst gain": float(gain.mean(0)[worst]), "+-": float(error[worst])}
+    return {"data": data, "what": line, **cells, **worst_gain}
 
 
-def _by_rate(data: str, method: LocalWork) -> Tensor:
+@cache
+def _by_rate(data: str, line: str) -> Tensor:
     """Mean accuracy of each rate's personal models in per cent: [seeds, rates]."""
     found = []
     for seed in SEEDS:
-        run = _trained(SETTINGS[data], method, seed)
+        run = _trained(SETTINGS[data], LINES[line], seed)
         contender = run.trainer.contenders["method"]
         personal = contender.models(run.trainer.round)
         accuracy = score(contender.fed, personal).accuracy
