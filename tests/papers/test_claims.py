@@ -53,6 +53,30 @@ def test_equal_values_are_no_order():
     assert a_over_b(a=[5.0, 5.0], b=[5.0, 5.0]).verdict is Verdict.OPEN
 
 
+def of_measure(measure, a, b):
+    seeds = {("p", name, measure): dict(enumerate(line)) for name, line in (("a", a), ("b", b))}
+    return [
+        judge(claim("", "a", ["b"], measure, ["p"]), seeds).verdict for claim in (above, below)
+    ]
+
+
+def test_accuracies_that_certainly_differ_by_less_than_half_a_point_are_in_no_order():
+    b = [90.0, 91.0, 92.0, 93.0]
+    # 3.182446 is Student's t with 3 degrees of freedom; the differences' deviation is .11547
+    a = [90.1, 90.9, 92.1, 92.9]
+    assert 3.182446 * 0.11547 / 2 < 0.5
+    assert of_measure("accuracy", a, b) == [Verdict.FAILS, Verdict.FAILS]
+    assert of_measure("test_accuracy", a, b) == [Verdict.FAILS, Verdict.FAILS]
+    assert of_measure("loss", a, b) == [Verdict.OPEN, Verdict.OPEN]
+
+
+def test_accuracies_that_may_differ_by_half_a_point_are_open_and_small_certain_differences_hold():
+    b = [90.0, 91.0, 92.0, 93.0]
+    assert of_measure("accuracy", [90.4, 90.6, 92.4, 92.6], b) == [Verdict.OPEN, Verdict.OPEN]
+    found = of_measure("accuracy", [90.2, 91.21, 92.2, 93.19], b)
+    assert found == [Verdict.HOLDS, Verdict.FAILS]
+
+
 def test_seeds_that_only_one_has_do_not_count():
     found = a_over_b(a=[11.1, 21.0, 30.9, 0.0], b=[10.0, 20.0, 30.0])
     assert found.parts[0].found.count == 3

@@ -3,9 +3,11 @@
 A claim has parts, each a number per seed (a difference or ratio of two lines, or a line's own
 value) and bounds for its mean. The claim holds when all parts' 95 % intervals lie within
 their bounds. It does not hold when some part's interval lies outside; since any one of them
-suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when
-the line it speaks of diverged with two seeds at least and the others are not as said either;
-where it diverged at all, it cannot hold. Otherwise the seeds do not tell.
+suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when two
+accuracies said to differ are level, their difference's widened interval within half a point on
+either side of zero, or when the line it speaks of diverged with two seeds at least and the
+others are not as said either; where it diverged at all, it cannot hold. Otherwise the seeds do
+not tell.
 
 Where seeds are added until claims are settled, the numbers of seeds at which one looks are
 fixed beforehand, and each look has an equal share of the 5 %. A part keeps the verdict of the
@@ -25,6 +27,8 @@ from fedkin.reports.statistics import Estimate, estimate
 # by panel, line and measure: a value for each seed, NaN where training diverged
 Values = Mapping[tuple[str, str, str], Mapping[int, float]]
 LEVEL = 0.05
+# points of accuracy: what certainly differs by less is level
+HALF_A_POINT = 0.5
 # seeds are added up to this number
 MOST_SEEDS = 20
 
@@ -71,13 +75,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Part:
-    """The mean of first - second (or first/second, or first) over seeds lies within bounds."""
+    """The mean of first - second (or first/second, or first) over seeds lies within bounds.
+
+    `same`: a difference that is certainly smaller than this is none.
+    """
 
     first: Term
     second: Term | None = None
     low: float = -inf
     high: float = inf
     ratio: bool = False
+    same: float = 0.0
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -212,12 +220,21 @@ def _look(
         assert wide.high is not None
         if part.low < found.low and found.high < part.high and not any(diverged):
             return Verdict.HOLDS
+        assert wide.high is not None
         if wide.high < part.low or wide.low > part.high:
+            return Verdict.FAILS
+        if -part.same < wide.low and wide.high < part.same and not any(diverged):
             return Verdict.FAILS
     return Verdict.OPEN
 
 
 # the usual claims -----------------------------------------------------------------------
+
+
+def differs(first: Term, second: Term, low: float = -inf, high: float = inf) -> Part:
+    """A difference on the side of zero that `low` or `high` says; level accuracies have none."""
+    of_accuracies = first.measure.endswith("accuracy") and second.measure.endswith("accuracy")
+    return Part(first, second, low, high, same=HALF_A_POINT if of_accuracies else 0.0)
 
 
 def above(
@@ -227,7 +244,7 @@ def above(
     """In every panel the first line's value is larger than the others', by so much at least."""
     others = tuple(others)
     pairs = [(Term(p, first, measure), Term(p, o, measure)) for p in panels for o in others]
-    return Claim(text, tuple(Part(a, b, low=by) for a, b in pairs), discussion)
+    return Claim(text, tuple(differs(a, b, low=by) for a, b in pairs), discussion)
 
 
 def below(
@@ -237,7 +254,7 @@ def below(
     """In every panel the first line's value is smaller than the others'."""
     others = tuple(others)
     pairs = [(Term(p, first, measure), Term(p, o, measure)) for p in panels for o in others]
-    return Claim(text, tuple(Part(a, b, high=0.0) for a, b in pairs), discussion)
+    return Claim(text, tuple(differs(a, b, high=0.0) for a, b in pairs), discussion)
 
 
 def times(
@@ -269,7 +286,7 @@ def rising(
 ) -> Claim:
     """In every panel each line's value is larger than that of the line before it."""
     parts = [
-        Part(Term(p, b, measure), Term(p, a, measure), low=0.0)
+        differs(Term(p, b, measure), Term(p, a, measure), low=0.0)
         for p in panels
         for a, b in pairwise(lines)
     ]
@@ -281,7 +298,7 @@ def rising_over_panels(
 ) -> Claim:
     """Each line's value is larger in a panel than in the one before it."""
     parts = [
-        Part(Term(b, line, measure), Term(a, line, measure), low=0.0)
+        differs(Term(b, line, measure), Term(a, line, measure), low=0.0)
         for line in lines
         for a, b in pairwise(panels)
     ]

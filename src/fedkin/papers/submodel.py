@@ -7,7 +7,18 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from fedkin.papers.claims import Claim, Part, Term, Why, above, below, between, rising, times
+from fedkin.papers.claims import (
+    Claim,
+    Part,
+    Term,
+    Why,
+    above,
+    below,
+    between,
+    differs,
+    rising,
+    times,
+)
 from fedkin.papers.figures import Bars, Curves
 from fedkin.papers.item import Item, Line, Panel, StandIn
 from fedkin.papers.measures import BYTES_SHARE, CHANCE, RATE, SECONDS, accuracy, pooled
@@ -160,7 +171,7 @@ def _better(
     """Rolling against random in all panels."""
     low, high = (-inf, 0.0) if measure == "test_loss" else (0.0, inf)
     return Claim(text, tuple(
-        Part(Term(p.name, rolling, measure), Term(p.name, random, measure), low, high)
+        differs(Term(p.name, rolling, measure), Term(p.name, random, measure), low, high)
         for p in panels
     ), discussion)  # fmt: skip
 
