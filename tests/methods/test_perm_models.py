@@ -156,7 +156,7 @@ def test_no_client_is_ever_given_a_model_larger_than_its_own(faults):
     problem = small_problem(own_modules())
     fed = federation(problem, fraction=0.7, faults=faults)
     fed.engine = Watched(fed.engine)
-    method = PermModels(warm_up=2, trial=24, lr=0.1, local_steps=2)
+    method = PermModels(warm_up=2, trial=40, lr=0.1, local_steps=2)
     state = run(method, fed, 60)
     size = {"": 39, "Deep": 183, "Sequential": 219}
     own = [183, 183, 219, 219, 39, 39]

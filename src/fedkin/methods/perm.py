@@ -18,7 +18,7 @@ from fedkin.methods.base import State
 from fedkin.methods.fedavg import fine_tune
 from fedkin.methods.perm_trial import TriesWays
 from fedkin.methods.registry import register
-from fedkin.methods.shared import choosing, mixing, shuffling
+from fedkin.methods.shared import mixing, shuffling
 from fedkin.methods.shared.optimisers import Descent
 
 # gradients are compared at w after so many rounds: later they are small, and mostly noise
@@ -59,16 +59,16 @@ class Perm(TriesWays):
     refuses: ClassVar[Mapping[str, str]] = {"optimiser_state": "clients train each other's models"}
 
     def init(self, fed: Federation) -> State:
-        x, n, ways = fed.initial_model(), fed.size, len(self.tried) + 1
-        judged = 2 * ways * len(choosing.sharpnesses(fed.problem.spec.loss))
+        x, n, ways = fed.initial_model(), fed.size, 2 * (len(self.tried) + 1)
         given = inf if self.lam_rel is None else self.lam_rel
         return State(
             **vars(self.first_kin(fed, x)), x=x, early=x, v=fed.room.table(len(self.tried) * n, x),
             tuned=torch.full((n,), given < inf), lam=torch.full((n,), given, dtype=torch.float64),
             sure=torch.full((n,), 0.5).double(), trying=int(self.lam_rel is None),
             plan=torch.zeros(0, 4, dtype=torch.int32), length=1, hop=1, share=1.0,
-            epoch=0, rounds=0, count=torch.zeros(n).double(), total=torch.zeros(n, judged).double(),
-            product=torch.zeros(n, judged, judged).double(), course=torch.zeros(0, ways).double(),
+            epoch=0, rounds=0, count=torch.zeros(n).double(), total=torch.zeros(n, ways).double(),
+            product=torch.zeros(n, ways, ways).double(),
+            course=torch.zeros(0, ways // 2).double(),
         )  # fmt: skip
 
     def round(self, fed: Federation, s: State) -> None:

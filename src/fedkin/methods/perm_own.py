@@ -72,13 +72,16 @@ class PermOwn(Perm):
             s.behind &= s.lam == 0
             self.catch_up(fed, s, present[s.behind[present]])
 
+    def alike(self, s: State, at: Tensor) -> list[Tensor]:
+        return [(s.sizes[at] == size).nonzero()[:, 0] for size in s.sizes[at].unique()]
+
     def judge(self, fed: Federation, s: State) -> None:
         """What suits a model depends on its shape: clients with the same one choose by themselves,
         where any was heard."""
         super().judge(fed, s)
         for size in s.sizes[s.count > 0].unique():
             at = s.sizes == size
-            losses = self.held_out_losses(s, at)
+            losses = self.held_out_losses(s).of(at)
             way, s.sure[at] = choosing.choose(losses, alone=(0, 1))
             s.lam[at], s.tuned[at] = self.lams()[way // 2], way % 2 == 1
 

@@ -24,7 +24,6 @@ from fedkin.methods.shared import choosing
 TRIED = (1.0,)
 # rounds between two judgements in the trial, and how many times its length it may last
 JUDGED_EVERY, LONGEST = 10, 3
-EVERYBODY = slice(None)
 
 
 @dataclass
@@ -41,8 +40,8 @@ class TriesWays(LearnsKin):
         NotNegative | None,
         Doc("lam in units of median(|g_i - g_j|^2)*mean(n), without a trial (none: by trial)"),
     ] = None
-    tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 10
-    tune_lr: Annotated[Positive | None, Doc("their size (none: lr)")] = None
+    tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 30
+    tune_lr: Annotated[Positive | None, Doc("their size (none: a third of lr)")] = None
 
     @property
     def not_private(self) -> str:  # type: ignore[override]
@@ -60,7 +59,7 @@ class TriesWays(LearnsKin):
 
     @property
     def home_lr(self) -> float:
-        return self.lr if self.tune_lr is None else self.tune_lr
+        return self.lr / 3 if self.tune_lr is None else self.tune_lr
 
     def one_for_all(self, s: State) -> Tensor:
         """FedAvg's model, for every client: [1 or N, d]."""
@@ -85,19 +84,25 @@ class TriesWays(LearnsKin):
         r = self.ask(fed, s, losses_of, present, present, models, HELD_OUT, **home)
         if not r.arrived.any():
             return
-        for name in ("count", "total", "product"):
-            at, table = present[r.arrived], getattr(s, name)
-            table[at] = r[name][r.arrived].cpu().view(len(at), *table.shape[1:])
+        heard, ways = present[r.arrived], 2 * (len(self.tried) + 1)
+        count, total, product = (r[name][r.arrived].cpu() for name in ("count", "total", "product"))
+        judged = choosing.Losses(count[:, 0], total, product.unflatten(1, (total.shape[1], -1)))
+        for alike in self.alike(s, heard):
+            own, at = judged.of(alike).calibrated(ways), heard[alike]
+            s.count[at], s.total[at], s.product[at] = own.count, own.total, own.product
         losses = self.held_out_losses(s)
         now = losses.means.view(1, -1, 2).amin(2)  # with or without steps at home
         s.course = torch.cat([s.course[-1:], now])
         way, s.sure = choosing.choose(losses, alone=(0, 1))
         s.lam, s.tuned = self.lams()[way // 2], way % 2 == 1
 
-    def held_out_losses(self, s: State, at: Tensor | slice = EVERYBODY) -> choosing.Losses:
-        """Of some clients: every way's, as it is and after steps at home."""
-        losses = choosing.Losses(s.count[at], s.total[at], s.product[at])
-        return losses.calibrated(2 * (len(self.tried) + 1))
+    def alike(self, s: State, at: Tensor) -> list[Tensor]:
+        """Places in `at` of clients whose models are comparable: all of them."""
+        return [torch.arange(len(at))]
+
+    def held_out_losses(self, s: State) -> choosing.Losses:
+        """Every way's, as it is and after steps at home."""
+        return choosing.Losses(s.count, s.total, s.product)
 
     def is_clear(self, s: State, done: int) -> bool:
         """Whether to choose now: somebody was heard, and no other way is about to be better."""

@@ -36,7 +36,7 @@ class SubmodelPerm(PermOwn, Submodel):  # type: ignore[override]
     steps. Lost clients are treated as in "perm".
     """
 
-    tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 10
+    tune_steps: Annotated[CountOrZero, Doc("steps at home before a model is used")] = 30
 
     def init(self, fed: Federation) -> State:
         s = State(**{**vars(Submodel.init(self, fed)), **vars(Perm.init(self, fed))})

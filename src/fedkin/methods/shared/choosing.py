@@ -52,6 +52,10 @@ class Losses:
         mean: Tensor = (self.total[self.heard] / self.count[self.heard, None]).mean(0)
         return mean
 
+    def of(self, at: Tensor) -> Losses:
+        """Of some clients."""
+        return Losses(self.count[at], self.total[at], self.product[at])
+
     def calibrated(self, ways: int) -> Losses:
         """Of ways that were judged at several sharpnesses each [N, ways * sharpnesses]: every one
         at that with its smallest mean loss."""
