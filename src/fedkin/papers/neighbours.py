@@ -31,6 +31,10 @@ EASY_ALONE = (
     "FedRep is where training alone is after 300 rounds (98.9 %), and 0.2 points above it with "
     "four classes per client after 100."
 )
+TUNED_ALIKE = (
+    "After 100 steps at home clients of two digits are where training alone is, whatever they "
+    "began from: here the two are level."
+)
 
 
 def _panel(
@@ -72,7 +76,7 @@ CLASSES = Item(
         below("LG-FedAvg: fewer bytes are sent.", "LG-FedAvg", ("FedAvg",), "bytes", [FEW.name]),
         above("FedBABU: fine-tuned from a base that was trained under a fixed head, clients are "
               "better off than fine-tuned from FedAvg's model.", "FedBABU",
-              ("localized FedAvg",), "accuracy", [FEW.name]),
+              ("localized FedAvg",), "accuracy", [FEW.name], TUNED_ALIKE).because(Why.SETTING),
         _above_fedavg("pFedHN", "models made by a hypernetwork are better than one model for all."),
         _above_fedavg("FedALA", "what a client takes over is better chosen by itself."),
     ),
