@@ -195,6 +195,12 @@ LOCAL = (
     at_round("global_accuracy", EARLY_ROUND, "early_global", "global model, early, %", ".2f", 100),
 )  # fmt: skip
 LOCAL_PANELS = tuple(_local(setting) for setting in "ab")
+NOT_YET = (
+    "At small scale there are a fifth of the rounds. With 10 clients personal models are ahead "
+    "throughout, while the global model gains on them (11 points behind after 50 rounds, 6 after "
+    "100); with 100 clients, of whom 10 are asked, each has trained its own model ten times by the "
+    "end, and the global model is ahead throughout."
+)
 LOCALS = [panel.name for panel in LOCAL_PANELS]
 FIGURE_7 = Item(
     "figure", "7", "global and personal models on local test data", LOCAL_PANELS, LOCAL,
@@ -206,7 +212,7 @@ FIGURE_7 = Item(
                for p in LOCALS),
              *(Part(Term(p, DEPER, "global"), Term(p, DEPER, "personal"), low=0.0)
                for p in LOCALS)),
-        ),
+        ).because(Why.SETTING, NOT_YET),
         above("FedDeper's global model ends above FedAvg's on local test data.", DEPER, (TRAINED,),
               "global", LOCALS),
     ),
