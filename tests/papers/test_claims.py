@@ -77,6 +77,18 @@ def test_accuracies_that_may_differ_by_half_a_point_are_open_and_small_certain_d
     assert found == [Verdict.HOLDS, Verdict.FAILS]
 
 
+def test_what_counts_as_no_difference_is_the_claims_own():
+    def verdict(a, same):
+        part = Part(Term("p", "a", "m"), Term("p", "b", "m"), high=0.0, same=same)
+        return judge(Claim("", (part,)), values(a=a, b=[2.0, 2.0, 2.0])).verdict
+
+    # -.02 on average; 4.302653 is Student's t with 2 degrees of freedom
+    assert 0.02 + 4.302653 * 0.02 / sqrt(3) < 0.1
+    assert verdict([1.96, 1.98, 2.0], same=0.1) is Verdict.FAILS
+    assert verdict([1.96, 1.98, 2.0], same=0.05) is Verdict.OPEN
+    assert verdict([1.7, 1.7, 1.72], same=0.1) is Verdict.HOLDS
+
+
 def test_seeds_that_only_one_has_do_not_count():
     found = a_over_b(a=[11.1, 21.0, 30.9, 0.0], b=[10.0, 20.0, 30.0])
     assert found.parts[0].found.count == 3

@@ -4,10 +4,10 @@ A claim has parts, each a number per seed (a difference or ratio of two lines, o
 value) and bounds for its mean. The claim holds when all parts' 95 % intervals lie within
 their bounds. It does not hold when some part's interval lies outside; since any one of them
 suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when two
-accuracies said to differ are level, their difference's widened interval within half a point on
-either side of zero, or when the line it speaks of diverged with two seeds at least and the
-others are not as said either; where it diverged at all, it cannot hold. Otherwise the seeds do
-not tell.
+lines said to differ are level, their difference's widened interval within what counts as none on
+either side of zero (of accuracies, half a point), or when the line it speaks of diverged with
+two seeds at least and the others are not as said either; where it diverged at all, it cannot
+hold. Otherwise the seeds do not tell.
 
 Where seeds are added until claims are settled, the numbers of seeds at which one looks are
 fixed beforehand, and each look has an equal share of the 5 %. A part keeps the verdict of the

@@ -129,6 +129,8 @@ AT_ONCE = (
     "hardly change (figure 3): two iterations, the least there can be, nearly from the first round "
     "on, so that little is left to fall."
 )
+# fewer by less than one iteration in ten rounds is no fewer
+ONE_IN_TEN = 0.1
 COLUMNS = (SYNTH_MLR, SYNTH_DNN, MNIST_MLR, MNIST_DNN, FMNIST_DNN, CIFAR_CNN)
 NAMES = [panel.name for panel in COLUMNS]
 IMAGES = [name for name in NAMES if "synthetic" not in name]
@@ -210,7 +212,8 @@ FIGURE_5 = Item(
                 "last_iterations", SHOWN, high=5.0),
         Claim(
             "k-means takes fewer iterations at the end than at first.",
-            tuple(Part(Term(p, k, "last_iterations"), Term(p, k, "first_iterations"), high=0.0)
+            tuple(Part(Term(p, k, "last_iterations"), Term(p, k, "first_iterations"), high=0.0,
+                       same=ONE_IN_TEN)
                   for p in SHOWN for k in CLUSTERS),
             AT_ONCE,
         ).because(Why.SETTING),
