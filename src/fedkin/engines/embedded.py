@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,11 +24,15 @@ from fedkin.core.variants import PLAIN, Variant, memory_of
 from fedkin.engines.heap import keep_freed_memory
 from fedkin.engines.strategy import Strategy, candidates, named, without_gradients
 
-# seconds after which one timing is long enough to be trusted
+# seconds after which a candidate is not timed twice before the best are tried in turn
 LONG_TRY = 0.3
-# how much slower than the best a candidate may seem and still be tried again, in every turn
-# less, and how many seconds that may take in all
-NEAR, PATIENCE = (2.0, 1.5, 1.25, 1.15, 1.15, 1.15), 0.5
+# A candidate's best time is sure when the next best is so close, and its tries took so many
+# seconds (several turns of a scheduler). How much slower than the best it may be and be tried
+# again, when its time is sure and when not.
+SURE, LONG_ENOUGH = 1.05, 0.02
+NEAR, DOUBTFUL = 1.15, 10.0
+# how many rounds' time the tries may take together, and the least and most seconds of it
+ROUNDS, PATIENCE = 10, (0.5, 5.0)
 # seconds up to which a try takes all clients of the request, and not a block for every worker
 WHOLE = 0.03
 
@@ -158,56 +163,58 @@ class Embedded:
         """Time the candidates on the first clients of a real request; results are discarded.
 
         Those near the best are tried again in turn, and each counts by its best time: other work
-        on the machine slows some tries down and speeds none up.
+        on the machine slows some tries down and speeds none up. Where it does, best times differ
+        from the next best, and there are more tries.
         """
         planned = dict(map(_choice, self._planned)).get(self._variant)
         trial = replace(request, remember=False)
-        seconds: dict[Strategy, float] = {}
+        tries: dict[Strategy, list[float]] = {}
         failed: ModelError | None = None
         for strategy in self._candidates(len(request.at)):
             try:
-                spent = self._time(trial, strategy, 2 if planned is None else 1)
+                first = self._time(trial, strategy)
             except ModelError as error:  # what a model cannot do in this way it may do in another
                 failed = error
                 continue
-            if spent is None or planned is not None:
-                return planned if spent is not None else None
-            seconds[strategy] = spent
-        if not seconds and failed is not None:
+            if first is None or planned is not None:
+                return planned if first is not None else None
+            second = None if first > LONG_TRY else self._time(trial, strategy)
+            tries[strategy] = [first] if second is None else sorted((first, second))
+        if not tries and failed is not None:
             raise failed
-        return self._best_in_turn(trial, seconds)
+        return self._best_in_turn(trial, tries)
 
-    def _best_in_turn(self, trial: Request, seconds: Mapping[Strategy, float]) -> Strategy:
-        """The fastest of the candidates that seem near the best, tried in turn."""
-        start, whole = time.perf_counter(), min(seconds.values()) * len(trial.at) <= WHOLE
-        times = dict(seconds)
-        for turn, near in enumerate(NEAR):
-            best = min(times.values())
-            times = {strategy: spent for strategy, spent in times.items() if spent <= near * best}
-            if len(times) == 1 or time.perf_counter() - start > PATIENCE:
+    def _best_in_turn(self, trial: Request, tries: dict[Strategy, list[float]]) -> Strategy:
+        """The fastest of the candidates that may be the best, tried in turn until that is sure."""
+        clients, rivals = len(trial.at), list(tries)
+        each = {strategy: self._in_a_try(trial, strategy) for strategy in rivals}
+        best = {strategy: tries[strategy][0] / each[strategy] for strategy in rivals}
+        round_ = min(best.values()) * clients
+        if round_ <= WHOLE and set(each.values()) != {clients}:
+            each, tries = dict.fromkeys(rivals, clients), {strategy: [] for strategy in rivals}
+        end = time.perf_counter() + np.clip(ROUNDS * round_, *PATIENCE)
+        while len(rivals) > 1 and time.perf_counter() < end:
+            for strategy in rivals:
+                insort(tries[strategy], self._time(trial, strategy, each[strategy]) or np.inf)
+                best[strategy] = tries[strategy][0] / each[strategy]
+            sure = {strategy: _sure(tries[strategy]) for strategy in rivals}
+            near = {strategy: best[strategy] / min(best[s] for s in rivals) for strategy in rivals}
+            rivals = [s for s in rivals if near[s] <= (NEAR if sure[s] else DOUBTFUL)]
+            if all(sure[strategy] for strategy in rivals):
                 break
-            for strategy, before in times.items():
-                spent = self._time(trial, strategy, 1, whole) or np.inf
-                # tries with all clients are not compared with those of a block
-                times[strategy] = spent if whole and not turn else min(before, spent)
-        return min(times, key=lambda strategy: times[strategy])
+        return min(rivals, key=lambda strategy: best[strategy])
 
-    def _time(
-        self, trial: Request, strategy: Strategy, tries: int, whole: bool = False
-    ) -> float | None:
-        """Seconds per client, the best of some short tries with a block for every worker or with
-        all clients; None if no gradients were taken."""
-        count = len(trial.at) if whole else min(len(trial.at), strategy.block * strategy.workers)
-        part, best = trial.rows(torch.arange(count)), np.inf
-        for attempt in range(tries):
-            if attempt and best > LONG_TRY:
-                break
-            start = time.perf_counter()
-            blocks = list(self._run(part, strategy))
-            best = min(best, time.perf_counter() - start)
-            if not sum(int(block.gradients.sum()) for block in blocks):
-                return None
-        return best / count
+    def _in_a_try(self, trial: Request, strategy: Strategy) -> int:
+        """How many clients a short try takes: a block for every worker."""
+        return min(len(trial.at), strategy.block * strategy.workers)
+
+    def _time(self, trial: Request, strategy: Strategy, clients: int | None = None) -> float | None:
+        """Seconds of a try; None if no gradients were taken."""
+        part = trial.rows(torch.arange(clients or self._in_a_try(trial, strategy)))
+        start = time.perf_counter()
+        blocks = list(self._run(part, strategy))
+        spent = time.perf_counter() - start
+        return spent if sum(int(block.gradients.sum()) for block in blocks) else None
 
     def _kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
@@ -233,6 +240,11 @@ def even(order: Tensor, most: int, workers: int) -> tuple[Tensor, ...]:
     """Blocks of about one size, none larger than `most`, as many for every worker."""
     turns = -(-len(order) // (most * workers))
     return order.tensor_split(max(1, min(len(order), turns * workers)))
+
+
+def _sure(tries: Sequence[float]) -> bool:
+    """Whether the first of these sorted times is what the candidate takes on a free machine."""
+    return len(tries) > 1 and tries[1] <= SURE * tries[0] and sum(tries) >= LONG_ENOUGH
 
 
 def _rising(positions: Tensor) -> bool:

@@ -24,10 +24,10 @@ HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
     "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
     "(widened for their number) lies elsewhere, or within half a point of zero where accuracies "
-    "are said to differ (a tenth where numbers of iterations are), or the line it speaks of diverged with two seeds or more and is as said "
-    "with none; otherwise more seeds are needed to tell. Where "
-    "seeds are added until a claim is settled, the numbers at which one looks are fixed "
-    "beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the "
+    "are said to differ (a tenth where numbers of iterations are), or the line it speaks of "
+    "diverged with two seeds or more and is as said with none; otherwise more seeds are needed "
+    "to tell. Where seeds are added until a claim is settled, the numbers at which one looks are "
+    "fixed beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the "
     "looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
