@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, cycle
+
 import pytest
 import torch
 
@@ -46,6 +49,33 @@ def test_auto_settles_on_a_candidate_at_the_first_gradients_and_keeps_it() -> No
     assert chosen in candidates(p, 6, 2)
     method.round(fed, state)
     assert engine.chosen == chosen
+
+
+def test_what_is_mostly_faster_and_sometimes_far_slower_loses_to_what_is_steady(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady, often = Strategy("native", 6), Strategy("native", 6, 1, 2)
+    now_and_then = {steady: cycle([0.020]), often: cycle([0.015, 0.015, 0.015, 0.2])}
+    assert chosen_from(now_and_then, monkeypatch) == steady
+    always = {steady: cycle([0.020]), often: cycle([0.015, 0.016])}
+    assert chosen_from(always, monkeypatch) == often
+
+
+def test_the_first_try_which_also_prepares_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    late, soon = Strategy("native", 6), Strategy("native", 6, 1, 2)
+    times = {late: chain([0.25], cycle([0.010])), soon: cycle([0.020])}
+    assert chosen_from(times, monkeypatch) == late
+
+
+def chosen_from(
+    times: dict[Strategy, Iterator[float]], monkeypatch: pytest.MonkeyPatch
+) -> Strategy | None:
+    """What `auto` chooses from candidates whose tries take so many seconds."""
+    monkeypatch.setattr(Embedded, "_candidates", lambda engine, clients: list(times))
+    monkeypatch.setattr(Embedded, "_time", lambda engine, trial, s, clients=None: next(times[s]))
+    engine = Embedded(problem(), "auto", threads=2)
+    run(FedAvg(), Federation(engine.problem, engine), 1)
+    return engine.chosen
 
 
 def test_choosing_leaves_no_trace_in_memory_or_accounts() -> None:

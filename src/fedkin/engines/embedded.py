@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
-from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,13 @@ from fedkin.engines.strategy import Strategy, candidates, named, without_gradien
 
 # seconds after which a candidate is not timed twice before the best are tried in turn
 LONG_TRY = 0.3
-# A candidate's best time is sure when the next best is so close, and its tries took so many
-# seconds (several turns of a scheduler). How much slower than the best it may be and be tried
-# again, when its time is sure and when not.
-SURE, LONG_ENOUGH = 1.05, 0.02
-NEAR, DOUBTFUL = 1.15, 10.0
+# A candidate's time is sure when its slowest try took so little longer than its fastest, and all
+# together so many seconds: more where others want the cores, who at first stand back for us.
+SURE, ENOUGH, ENOUGH_BESIDE = 1.25, 0.02, 0.25
+# how much slower than the best it may be and be tried again, when its time is sure and when not
+NEAR, DOUBTFUL = 1.15, 4.0
 # how many rounds' time the tries may take together, and the least and most seconds of it
-ROUNDS, PATIENCE = 10, (0.5, 5.0)
+ROUNDS, PATIENCE = 10, (0.6, 5.0)
 # seconds up to which a try takes all clients of the request, and not a block for every worker
 WHOLE = 0.03
 
@@ -162,9 +163,9 @@ class Embedded:
     def _fastest(self, request: Request) -> Strategy | None:
         """Time the candidates on the first clients of a real request; results are discarded.
 
-        Those near the best are tried again in turn, and each counts by its best time: other work
-        on the machine slows some tries down and speeds none up. Where it does, best times differ
-        from the next best, and there are more tries.
+        Those near the best are tried again in turn, and each counts by the mean of its tries:
+        beside other work threads that wait for each other are as fast as ever in some tries and
+        many times slower in others. There are more tries where times differ.
         """
         planned = dict(map(_choice, self._planned)).get(self._variant)
         trial = replace(request, remember=False)
@@ -179,7 +180,7 @@ class Embedded:
             if first is None or planned is not None:
                 return planned if first is not None else None
             second = None if first > LONG_TRY else self._time(trial, strategy)
-            tries[strategy] = [first] if second is None else sorted((first, second))
+            tries[strategy] = [first if second is None else second]  # the first also prepares
         if not tries and failed is not None:
             raise failed
         return self._best_in_turn(trial, tries)
@@ -188,21 +189,22 @@ class Embedded:
         """The fastest of the candidates that may be the best, tried in turn until that is sure."""
         clients, rivals = len(trial.at), list(tries)
         each = {strategy: self._in_a_try(trial, strategy) for strategy in rivals}
-        best = {strategy: tries[strategy][0] / each[strategy] for strategy in rivals}
-        round_ = min(best.values()) * clients
+        mean = {strategy: tries[strategy][0] / each[strategy] for strategy in rivals}
+        round_ = min(mean.values()) * clients
         if round_ <= WHOLE and set(each.values()) != {clients}:
             each, tries = dict.fromkeys(rivals, clients), {strategy: [] for strategy in rivals}
+        enough = ENOUGH_BESIDE if _others_wait() else ENOUGH
         end = time.perf_counter() + np.clip(ROUNDS * round_, *PATIENCE)
         while len(rivals) > 1 and time.perf_counter() < end:
             for strategy in rivals:
-                insort(tries[strategy], self._time(trial, strategy, each[strategy]) or np.inf)
-                best[strategy] = tries[strategy][0] / each[strategy]
-            sure = {strategy: _sure(tries[strategy]) for strategy in rivals}
-            near = {strategy: best[strategy] / min(best[s] for s in rivals) for strategy in rivals}
-            rivals = [s for s in rivals if near[s] <= (NEAR if sure[s] else DOUBTFUL)]
+                tries[strategy].append(self._time(trial, strategy, each[strategy]) or np.inf)
+                mean[strategy] = float(np.mean(tries[strategy])) / each[strategy]
+            best = min(mean[strategy] for strategy in rivals)
+            sure = {strategy: _sure(tries[strategy], enough) for strategy in rivals}
+            rivals = [s for s in rivals if mean[s] <= (NEAR if sure[s] else DOUBTFUL) * best]
             if all(sure[strategy] for strategy in rivals):
                 break
-        return min(rivals, key=lambda strategy: best[strategy])
+        return min(rivals, key=lambda strategy: mean[strategy])
 
     def _in_a_try(self, trial: Request, strategy: Strategy) -> int:
         """How many clients a short try takes: a block for every worker."""
@@ -242,9 +244,18 @@ def even(order: Tensor, most: int, workers: int) -> tuple[Tensor, ...]:
     return order.tensor_split(max(1, min(len(order), turns * workers)))
 
 
-def _sure(tries: Sequence[float]) -> bool:
-    """Whether the first of these sorted times is what the candidate takes on a free machine."""
-    return len(tries) > 1 and tries[1] <= SURE * tries[0] and sum(tries) >= LONG_ENOUGH
+def _sure(tries: Sequence[float], enough: float) -> bool:
+    """Whether a candidate is as fast in every try, as on a free machine."""
+    return len(tries) > 1 and max(tries) <= SURE * min(tries) and sum(tries) >= enough
+
+
+def _others_wait() -> bool:
+    """Whether more wants to run at this moment than there are cores (known on Linux only)."""
+    try:
+        running = Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0]
+    except (OSError, IndexError):
+        return False
+    return int(running) > len(os.sched_getaffinity(0))
 
 
 def _rising(positions: Tensor) -> bool:
