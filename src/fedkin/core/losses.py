@@ -16,6 +16,10 @@ from fedkin.errors import FedkinError, unknown
 PerExample = Callable[[Tensor, Tensor], Tensor]
 ClassWeights = Literal["balanced"] | Sequence[float]
 
+# outputs from which products and sums fill the lanes that they compute in: with fewer outputs than
+# examples it is twice as fast to let the examples fill them
+LANES = 16
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -79,6 +83,8 @@ class Loss:
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.dim() == 2 and outputs.shape[1] < LANES:
+        return -torch.log_softmax(outputs.t(), 0).gather(0, targets.unsqueeze(0))[0]
     return F.cross_entropy(outputs, targets, reduction="none")
 
 

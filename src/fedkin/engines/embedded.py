@@ -33,7 +33,7 @@ SURE, ENOUGH, ENOUGH_BESIDE = 1.25, 0.02, 0.25
 # how much slower than the best it may be and be tried again, when its time is sure and when not
 NEAR, DOUBTFUL = 1.15, 4.0
 # how many rounds' time the tries may take together, and the least and most seconds of it
-ROUNDS, PATIENCE = 10, (0.6, 5.0)
+ROUNDS, PATIENCE, PATIENCE_BESIDE = 10, (0.1, 1.0), (0.6, 5.0)
 # seconds up to which a try takes all clients of the request, and not a block for every worker
 WHOLE = 0.03
 
@@ -193,8 +193,10 @@ class Embedded:
         round_ = min(mean.values()) * clients
         if round_ <= WHOLE and set(each.values()) != {clients}:
             each, tries = dict.fromkeys(rivals, clients), {strategy: [] for strategy in rivals}
-        enough = ENOUGH_BESIDE if _others_wait() else ENOUGH
-        end = time.perf_counter() + np.clip(ROUNDS * round_, *PATIENCE)
+        enough, patience = (
+            (ENOUGH_BESIDE, PATIENCE_BESIDE) if _others_wait() else (ENOUGH, PATIENCE)
+        )
+        end = time.perf_counter() + np.clip(ROUNDS * round_, *patience)
         while len(rivals) > 1 and time.perf_counter() < end:
             for strategy in rivals:
                 tries[strategy].append(self._time(trial, strategy, each[strategy]) or np.inf)

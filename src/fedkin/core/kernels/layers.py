@@ -16,14 +16,12 @@ from torch import Tensor, nn
 
 from fedkin.core.kernels.convolutions import Convolution, MaxPool
 from fedkin.core.kernels.layer import Into, Layer, UnsupportedLayerError, aten
+from fedkin.core.losses import LANES
 from fedkin.models.layout import Models, Slot
 
 # for one example and a weight of few numbers a product element by element beats matrix products;
 # for several examples a product of its own, added, beats one that adds itself row by row
 FEW = 4096
-# outputs from which matrix products fill the lanes that they compute in: with fewer outputs than
-# examples it is twice as fast to let the examples fill them
-LANES = 16
 
 
 class Linear(Layer):
