@@ -15,6 +15,7 @@ from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import make_config
 from fedkin.runs.evaluation import score_model
 from fedkin.runs.groups import Records
+from fedkin.runs.inputs import keep_inputs
 from fedkin.runs.pooled import score_pooled
 from tests.helpers import blobs, federation
 
@@ -37,6 +38,13 @@ def test_accuracy_counts_test_samples_of_the_last_evaluation(folder):
     run = Records(folder)
     assert measures.accuracy("personal").of(run) == pytest.approx(100 * (30 + 5) / 40)
     assert measures.accuracy("global").of(run) is None
+
+
+def test_guessing_is_right_once_in_as_many_times_as_there_are_classes(folder):
+    # this model's last numbers are those of a norm, and more than its classes
+    data = blobs(clients=2, dimension=192, shape=(3, 8, 8))
+    keep_inputs(folder, Problem(build("resnet18:4", (3, 8, 8), data.num_classes), data))
+    assert measures.CHANCE.of(Records(folder)) == pytest.approx(100 / 3)
 
 
 def test_a_constant_answer_is_each_clients_commonest_training_class(folder):

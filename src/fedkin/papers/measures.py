@@ -15,7 +15,7 @@ from torch import Tensor
 from fedkin.core.problem import Problem
 from fedkin.runs.config import read_config
 from fedkin.runs.groups import Records
-from fedkin.runs.inputs import LABELS
+from fedkin.runs.inputs import LABELS, Inputs
 from fedkin.runs.pooled import Pooled, score_pooled
 from fedkin.tensors import read_tensors
 
@@ -142,10 +142,8 @@ BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_
 
 
 def _guessing(run: Records) -> float | None:
-    """By the number of outputs of the global model, which its last parameter has."""
-    if not (run.path / GLOBAL).exists():
-        return None
-    return 100 / len(list(read_tensors(run.path / GLOBAL).values())[-1])
+    classes = Inputs.load(run.path).num_classes
+    return None if classes is None else 100 / classes
 
 
 CHANCE = Measure("chance", "accuracy by guessing, %", _guessing, ".0f")
