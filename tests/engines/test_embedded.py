@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import chain, cycle
 
@@ -11,7 +14,7 @@ import torch
 from fedkin.core.federation import Federation
 from fedkin.core.problem import Problem
 from fedkin.engines import Embedded, Strategy
-from fedkin.engines.embedded import even
+from fedkin.engines.embedded import _others_wait, even
 from fedkin.engines.strategy import candidates, named, without_gradients
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg, Local
@@ -49,6 +52,17 @@ def test_auto_settles_on_a_candidate_at_the_first_gradients_and_keeps_it() -> No
     assert chosen in candidates(p, 6, 2)
     method.round(fed, state)
     assert engine.chosen == chosen
+
+
+def test_after_a_run_on_one_core_the_next_one_finds_as_many_cores_as_the_first() -> None:
+    p, before = problem(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for strategy in ("native:6:1x1", "native:3:2x1", "autograd:1:1x1"):
+            run(FedAvg(), Federation(p, Embedded(p, strategy)), 1)
+            assert Embedded(p).threads == torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_is_mostly_faster_and_sometimes_far_slower_loses_to_what_is_steady(
@@ -113,3 +127,15 @@ def test_workers_get_as_many_blocks_each_of_about_one_size(clients, most, worker
     assert max(sizes) <= most
     assert max(sizes) - min(sizes) <= 1
     assert len(blocks) % workers == 0 or len(blocks) == max(1, clients)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="known on Linux only")
+def test_processes_that_keep_all_cores_busy_are_noticed() -> None:
+    cores = len(os.sched_getaffinity(0))
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        assert any(_others_wait(1) for _ in range(1000))
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ LONG_TRY = 0.3
 # A candidate's time is sure when its slowest try took so little longer than its fastest, and all
 # together so many seconds: more where others want the cores, who at first stand back for us.
 SURE, ENOUGH, ENOUGH_BESIDE = 1.25, 0.02, 0.25
+# moments at which others must want the cores, so that it is more than a passing thing
+MOMENTS = 4
 # how much slower than the best it may be and be tried again, when its time is sure and when not
 NEAR, DOUBTFUL = 1.15, 4.0
 # how many rounds' time the tries may take together, and the least and most seconds of it
@@ -110,19 +115,19 @@ class Embedded:
         kernel = self._kernel(strategy.kernel)
         order = self._order(request.at)
         blocks = even(order, self._rows(request.at, strategy), strategy.workers)
-        torch.set_num_threads(strategy.inner)
-        if strategy.workers == 1 or len(blocks) == 1:
+        with inner_threads(strategy.inner):
+            if strategy.workers == 1 or len(blocks) == 1:
+                for positions in blocks:
+                    yield self._work(request, kernel, positions)
+                return
+            pool = self._pool(strategy.workers)
+            waiting: deque[Future[Block]] = deque()
             for positions in blocks:
-                yield self._work(request, kernel, positions)
-            return
-        pool = self._pool(strategy.workers)
-        waiting: deque[Future[Block]] = deque()
-        for positions in blocks:
-            waiting.append(pool.submit(self._work, request, kernel, positions))
-            if len(waiting) > 2 * strategy.workers:
+                waiting.append(pool.submit(self._work, request, kernel, positions))
+                if len(waiting) > 2 * strategy.workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
     def _work(self, request: Request, kernel: Kernel, positions: Tensor) -> Block:
         """One block: everything its clients compute for this request."""
@@ -194,7 +199,7 @@ class Embedded:
         if round_ <= WHOLE and set(each.values()) != {clients}:
             each, tries = dict.fromkeys(rivals, clients), {strategy: [] for strategy in rivals}
         enough, patience = (
-            (ENOUGH_BESIDE, PATIENCE_BESIDE) if _others_wait() else (ENOUGH, PATIENCE)
+            (ENOUGH_BESIDE, PATIENCE_BESIDE) if _others_wait(self.threads) else (ENOUGH, PATIENCE)
         )
         end = time.perf_counter() + np.clip(ROUNDS * round_, *patience)
         while len(rivals) > 1 and time.perf_counter() < end:
@@ -233,6 +238,18 @@ class Embedded:
         return self._pools[workers]
 
 
+@contextmanager
+def inner_threads(count: int) -> Iterator[None]:
+    """So many threads inside an operation, and afterwards as many as before: what comes next,
+    another method's engine too, finds all of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _choice(facts: Mapping[str, Any]) -> tuple[Variant, Strategy]:
     """A form of the problem and its chosen strategy."""
     about = dict(facts)
@@ -251,13 +268,26 @@ def _sure(tries: Sequence[float], enough: float) -> bool:
     return len(tries) > 1 and max(tries) <= SURE * min(tries) and sum(tries) >= enough
 
 
-def _others_wait() -> bool:
-    """Whether more wants to run at this moment than there are cores (known on Linux only)."""
-    try:
-        running = Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0]
-    except (OSError, IndexError):
-        return False
-    return int(running) > len(os.sched_getaffinity(0))
+def _others_wait(threads: int) -> bool:
+    """Whether others and so many threads of ours want more cores than there are, at several moments
+    (known on Linux only)."""
+    free = len(os.sched_getaffinity(0)) - threads if sys.platform == "linux" else math.inf
+    for _ in range(MOMENTS):
+        if _running_beside() <= free:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _running_beside() -> int:
+    """How many threads of other processes run, or could, at this moment."""
+    everybody, own = 0, 0
+    with suppress(OSError, IndexError):
+        everybody = int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            own += " R " in (task / "stat").read_text("ascii", "replace").rpartition(")")[2][:3]
+    return everybody - own
 
 
 def _rising(positions: Tensor) -> bool:

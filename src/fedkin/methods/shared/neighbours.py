@@ -11,7 +11,6 @@ to some of the rows. A row of which too few are within its limit, or too many, i
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -40,15 +39,10 @@ def nearest(g: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     kin, count = torch.arange(len(g))[:, None], min(count, len(g))
     g = g.float() - g.float().mean(0)  # changes no distance, and keeps digits
-    threads = torch.get_num_threads()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))  # clients may have worked on one each
-    try:
-        if count > 1:
-            find = _by_all if len(g) <= FEW else _by_limits
-            kin = torch.cat([kin, find(turned(g), count - 1)], 1)
-        return kin, squared(g, kin)
-    finally:
-        torch.set_num_threads(threads)
+    if count > 1:
+        find = _by_all if len(g) <= FEW else _by_limits
+        kin = torch.cat([kin, find(turned(g), count - 1)], 1)
+    return kin, squared(g, kin)
 
 
 def squared(g: Tensor, kin: Tensor) -> Tensor:
