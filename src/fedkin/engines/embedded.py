@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -271,7 +270,9 @@ def _sure(tries: Sequence[float], enough: float) -> bool:
 def _others_wait(threads: int) -> bool:
     """Whether others and so many threads of ours want more cores than there are, at several moments
     (known on Linux only)."""
-    free = len(os.sched_getaffinity(0)) - threads if sys.platform == "linux" else math.inf
+    if sys.platform != "linux":
+        return False
+    free = len(os.sched_getaffinity(0)) - threads
     for _ in range(MOMENTS):
         if _running_beside() <= free:
             return False
