@@ -255,15 +255,16 @@ def join_requests(requests: Sequence[Request], firsts: Sequence[int], like: Tens
 
     names = {**requests[0].shared, **requests[0].each}
     each = {name: torch.cat([rows(name, request) for request in requests]) for name in names}
-    counts = torch.tensor([len(request.at) for request in requests])
+    counts = [len(request.at) for request in requests]
     hyper = {}
     for name, value in requests[0].hyper.items():
         values = [request.hyper[name] for request in requests]
         if all(other == value for other in values):
             hyper[name] = value
         else:
-            column = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts)
-            each[name] = column[:, None].to(like)
+            # NumPy: torch would wake a thread on every core for it
+            column = np.repeat(np.array(values, np.float64), counts)
+            each[name] = torch.from_numpy(column)[:, None].to(like)
     at = torch.cat([request.at + first for request, first in zip(requests, firsts, strict=True)])
     keys = np.concatenate([request.keys for request in requests])
     return replace(requests[0], at=at, shared={}, each=each, hyper=hyper, keys=keys)
