@@ -43,7 +43,7 @@ class FedAdam(FedAvg):
     server_optimiser: Annotated[
         ServerName, Doc("how the mean change becomes the server's step")
     ] = "adam"
-    server_lr: Annotated[Positive, Doc("size of the server's step")] = 0.01
+    server_lr: Annotated[Positive, Doc("size of the server's step")] = 0.03
     server_momentum: Annotated[BelowOne, Doc("beta1 of the server")] = 0.9
 
 

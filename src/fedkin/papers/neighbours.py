@@ -18,9 +18,9 @@ RUN: dict[str, Any] = {"baseline": False, "rounds": 30, "eval_every": 30, "check
 HOW = (
     "The papers' claims in our words, on scikit-learn's digits and small networks in place of "
     "theirs; all methods with the library's defaults and the same clients (localized FedAvg with "
-    "as many steps at the end as FedBABU). Defaults were not tuned on these runs, but two were "
-    "changed after a first look at them: FedFomo judges models on data that it does not train on, "
-    "and FedBABU tunes for longer (chosen on other seeds)."
+    "as many steps at the end as FedBABU). Defaults were not tuned on these runs, but three "
+    "were changed after a first look at them: FedFomo judges models on data that it does not train "
+    "on, FedBABU tunes for longer, and FedAdam's server takes longer steps (chosen on other seeds)."
 )
 
 # FedBABU's number of steps before a model is used: what is compared is where they begin
