@@ -85,15 +85,15 @@ class Words(Workload):
 
 
 MODELS = (
-    Workload("tabular", tabular, (30,), 30, 100, 10, 0.5),
-    Workload("lstm", lstm, (20, 16), 20, 60, 5, 0.5),
-    Workload("transformer", transformer, (16, 64), 20, 60, 5, 0.5),
-    Words("text", text_classifier, (16,), 20, 60, 5, 1.05),
-    Workload("residual-cnn", residual_cnn, (1, 28, 28), 8, 40, 3, 1.05),
+    Workload("tabular", tabular, (30,), 30, 100, 10, 1.0),
+    Workload("lstm", lstm, (20, 16), 20, 60, 5, 1.0),
+    Workload("transformer", transformer, (16, 64), 20, 60, 5, 1.0),
+    Words("text", text_classifier, (16,), 20, 60, 5, 1.0),
+    Workload("residual-cnn", residual_cnn, (1, 28, 28), 8, 40, 3, 1.0),
     Workload("resnet18-gn", lambda: build("resnet18-gn", (3, 32, 32), 10), (3, 32, 32), 2, 20, 1,
-             1.05),
+             1.0),
     Workload("resnet18-bn", lambda: build("resnet18", (3, 32, 32), 10), (3, 32, 32), 2, 20, 1,
-             1.05),
+             1.0),
 )  # fmt: skip
 
 

@@ -105,9 +105,9 @@ def chosen(works: Sequence[Workload], only: str | None) -> list[Workload]:
 
 
 WORKLOADS = (
-    Workload("W1", lambda: mlp(60, 10), (60,), 50, 500, 20, 0.10),
-    Workload("W2", lambda: mlp(784, 200, 200, 10), (784,), 50, 200, 20, 0.60),
-    Workload("W3", cnn, (1, 28, 28), 10, 100, 5, 0.70),
-    Workload("W4", lambda: mlp(60, 10), (60,), 1000, 100, 5, 0.08),
+    Workload("W1", lambda: mlp(60, 10), (60,), 50, 500, 20, 0.025),
+    Workload("W2", lambda: mlp(784, 200, 200, 10), (784,), 50, 200, 20, 0.22),
+    Workload("W3", cnn, (1, 28, 28), 10, 100, 5, 0.50),
+    Workload("W4", lambda: mlp(60, 10), (60,), 1000, 100, 5, 0.015),
 )
 HIDDEN = Workload("W1 with a hidden layer", lambda: mlp(60, 64, 10), (60,), 50, 500, 20, 0.0)
