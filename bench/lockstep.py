@@ -98,7 +98,7 @@ def side_by_side() -> float:
     for worker in workers:
         left.put(None)
         worker.start()
-    ready.wait()
+    ready.wait(600)
     start = time.perf_counter()
     for worker in workers:
         worker.join()
@@ -110,7 +110,7 @@ def side_by_side() -> float:
 def _worker(left: Any, ready: Any) -> None:
     torch.set_num_threads(1)
     cases = fig1_cases()
-    ready.wait()
+    ready.wait(600)
     for place in iter(left.get, None):
         _, problems, method = cases[place]
         together(problems, method, 200)
