@@ -66,7 +66,7 @@ def test_after_a_run_on_one_core_the_next_one_finds_as_many_cores_as_the_first()
         torch.set_num_threads(before)
 
 
-def test_what_is_mostly_faster_and_sometimes_far_slower_loses_to_what_is_steady(
+def test_beside_other_work_what_is_sometimes_far_slower_loses_to_what_is_steady(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady, often = Strategy("native", 6), Strategy("native", 6, 1, 2)
@@ -85,7 +85,8 @@ def test_the_first_try_which_also_prepares_does_not_count(monkeypatch: pytest.Mo
 def chosen_from(
     times: dict[Strategy, Iterator[float]], monkeypatch: pytest.MonkeyPatch
 ) -> Strategy | None:
-    """What `auto` chooses from candidates whose tries take so many seconds."""
+    """What `auto` chooses beside other work from candidates whose tries take so many seconds."""
+    monkeypatch.setattr("fedkin.engines.embedded._others_wait", lambda threads: True)
     monkeypatch.setattr(Embedded, "_candidates", lambda engine, clients: list(times))
     monkeypatch.setattr(Embedded, "_time", lambda engine, trial, s, clients=None: next(times[s]))
     engine = Embedded(problem(), "auto", threads=2)
