@@ -28,8 +28,7 @@ ROUNDS = 10
 
 
 def secure() -> list[Row]:
-    """Bytes and CPU seconds of a secure sum of 0.8 MB by 3, 10 and 30 sites, also with
-    a tenth of them lost; then seconds per round of three real sites, plain and secure in turn."""
+    """Sums in one process, then rounds of real sites."""
     rows = [in_process(sites, lost) for sites, lost in ((3, 0), (10, 0), (10, 1), (30, 0), (30, 3))]
     kinds = [(plain, real(not plain)) for plain in (True, False, True, False)]
     for plain in (True, False):
