@@ -259,3 +259,16 @@ def test_seeds_are_added_where_a_claim_is_not_settled_and_nowhere_else(tmp_path)
 
 def test_a_fixed_number_of_seeds_is_one_look(tmp_path):
     assert plan("paper", item(), "small", tmp_path, seeds=7).looks == (7,)
+
+
+def test_no_more_models_than_those_of_one_method_are_on_the_disk_at_a_time(tmp_path):
+    there = []
+
+    def count(run):
+        there.append({place.parents[1].name for place in tmp_path.rglob("checkpoint")})
+        return 0.0
+
+    once = Measure("count", "count", count, once=True)
+    go(item(measures=(once,), claims=(), pictures=()), tmp_path, seeds=2)
+    assert set().union(*there) == {"fedavg", "pfedkm-k=2"}
+    assert all(len(methods) == 1 for methods in there)

@@ -29,6 +29,8 @@ def test_the_value_that_is_best_on_held_back_samples_is_chosen_once(tmp_path):
     assert facts["accuracy"]["0.1"] > facts["accuracy"]["1e-06"]
     (tried,) = (tmp_path / "digits" / "fedavg").glob("tune-lr=0.1/*/config.toml")
     assert read_config(tried).data.validation_fraction > 0
+    assert not (tried.parent / "checkpoint").exists()  # nor models: nobody needs them any more
+    assert [model.stem for model in (tried.parent / "models").glob("*.safetensors")] == ["global"]
     place.write_text(json.dumps({**facts, "value": 1e-6}))  # kept: it is not chosen again
     assert choose()[0].options["lr"] == 1e-6
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from fedkin.data import ClientData
 from fedkin.errors import DivergedError, FedkinError
 from fedkin.papers.item import Panel
 from fedkin.papers.measures import Measure
-from fedkin.papers.outcome import FACTS, MEASURED, TOOK, read_facts, took
+from fedkin.papers.outcome import FACTS, MEASURED, TOOK, prune, read_facts, took
 from fedkin.papers.planning import Job
 from fedkin.papers.tuning import tuned
 from fedkin.runs.comparison import Entry, execute
@@ -65,8 +64,6 @@ def run(
         diverged = _run_panels(job, panels, entries, describe, on_round, stop, jobs)
         for panel in panels:
             _keep(job, panel, _measure(job, panel, diverged))
-        for entry in entries:
-            _prune(entry.folder(job.parent))
 
 
 def _groups(job: Job) -> list[list[Panel]]:
@@ -85,7 +82,7 @@ def _run_panels(
     diverged = {folder for folder in folders if (folder / DIVERGED).exists()}
     entries = [entry for entry in entries if entry.folder(job.parent) not in diverged]
     alone = any(panel.alone for panel in panels)
-    groups = [[entry] for entry in entries] if alone else [entries]
+    groups = _parts(entries, alone, jobs)
     start = computed()
     for group in groups:
         if jobs > 1 and not alone:
@@ -97,6 +94,8 @@ def _run_panels(
                 raise error
             write_text(Path(place) / DIVERGED, f"{error}\n")
             diverged.add(Path(place))
+        for entry in group:
+            _drop_models(job, entry.folder(job.parent))
         if stop.is_set():
             break
     for panel in panels:
@@ -104,6 +103,26 @@ def _run_panels(
     if stop.is_set():
         raise StoppedError(STOPPED)
     return diverged
+
+
+def _parts(entries: list[Entry], alone: bool, jobs: int) -> list[list[Entry]]:
+    """Runs to be started at once: single ones, where they are timed, all for several processes,
+    else a method's, so that the disk holds no more models than these have."""
+    if alone:
+        return [[entry] for entry in entries]
+    if jobs > 1:
+        return [entries]
+    methods = dict.fromkeys(entry.config.method for entry in entries)
+    return [[entry for entry in entries if entry.config.method == method] for method in methods]
+
+
+def _drop_models(job: Job, path: Path) -> None:
+    """Of a finished run, once what is to be read off them has been."""
+    if (path / DONE).exists():
+        for measure in job.item.measures:
+            if measure.once:
+                _read_off(measure, path)
+        prune(path)
 
 
 def _check_same(entries: Iterable[Entry], parent: Path) -> None:
@@ -167,16 +186,6 @@ def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
                   "value": value} for label, found in known["found"].items()
                  for name, value in found.items()]  # fmt: skip
     return rows
-
-
-def _prune(path: Path) -> None:
-    """A finished run that was measured needs no checkpoints and no personal models."""
-    if not (path / DONE).exists():
-        return
-    shutil.rmtree(path / "checkpoint", ignore_errors=True)
-    for model in (path / "models").glob("*.safetensors"):
-        if model.stem != "global":
-            model.unlink()
 
 
 def computed() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ def read_facts(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     # runs of earlier versions: one look, on a day that nobody wrote down
     return {name: {"looks": [about["seeds"]], "made": "", **about} for name, about in found.items()}
+
+
+def prune(path: Path) -> None:
+    """A finished run that was read off needs no checkpoints and no personal models."""
+    if not (path / DONE).exists():
+        return
+    shutil.rmtree(path / "checkpoint", ignore_errors=True)
+    for model in (path / "models").glob("*.safetensors"):
+        if model.stem != "global":
+            model.unlink()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from fedkin.errors import DivergedError
 from fedkin.papers.item import Line, Panel, slug
 from fedkin.papers.measures import score_global
+from fedkin.papers.outcome import prune
 from fedkin.runs.comparison import Entry, execute
 from fedkin.runs.config import make_config
 from fedkin.runs.options import merge
@@ -62,6 +63,8 @@ def _choose(
         found = {"option": option, "value": candidates[best],
                  "accuracy": dict(zip(map(str, candidates), scores, strict=True))}  # fmt: skip
         write_text(place, json.dumps(found, indent=1))
+        for entry in entries:
+            prune(entry.folder(parent))
     value = json.loads(place.read_text("utf-8"))["value"]
     return replace(line, options={**line.options, option: value}, tune={})
 
