@@ -13,7 +13,7 @@ from fedkin.papers.measures import accuracy, last
 LSGD, ASCD, ASVRCD, OPTIMUM = "LSGD", "ASCD", "ASVRCD", "ACD (the optimum)"
 FASTER = "LSGD, lr .1"
 EVERY = 10
-SEEDS = {"small": 5, "paper": 30}
+SEEDS = {"small": 5, "paper": 5}
 FEWER_ROUNDS = {"rounds": 300, "checkpoint_every": 300}
 LOSS = last("objective", "loss", "F at the end")
 PERSONAL = accuracy("personal")
@@ -81,7 +81,7 @@ def _settings(objective: str, k: int) -> dict[str, Any]:
     return {"objective": objective, "lam": 1 / k, "w_share": 0.05 * k, "beta_only": True}
 
 
-def _real(name: str, k: int, objective: str, small: dict[str, Any] | None) -> Panel:
+def _real(name: str, k: int, objective: str) -> Panel:
     own = _settings(objective, k)
     lines = (
         line_of(LSGD, "lsgd", **own, lr=0.01, local_steps=5, rescale=True),
@@ -92,15 +92,11 @@ def _real(name: str, k: int, objective: str, small: dict[str, Any] | None) -> Pa
         ),
     )
     title = f"{IMAGES[name]}, {k} classes, {objective.upper()}"
-    return Panel(f"{name}-{k}-{objective}", title, _images(name, k), lines, small)
+    return Panel(f"{name}-{k}-{objective}", title, _images(name, k), lines, FEWER_ROUNDS)
 
 
-def _real_data(number: str, k: int, at_small: tuple[str, ...]) -> Item:
-    panels = tuple(
-        _real(name, k, objective, FEWER_ROUNDS if name in at_small else None)
-        for objective in OBJECTIVES
-        for name in IMAGES
-    )
+def _real_data(number: str, k: int) -> Item:
+    panels = tuple(_real(name, k, objective) for objective in OBJECTIVES for name in IMAGES)
     names = [panel.name for panel in panels]
     return Item(
         "figure", number, f"real data, {k} classes per client", panels, (LOSS, PERSONAL),
@@ -116,9 +112,9 @@ def _real_data(number: str, k: int, at_small: tuple[str, ...]) -> Item:
     )  # fmt: skip
 
 
-FIGURE_3 = _real_data("3", 2, ("mnist", "fashion-mnist"))
-FIGURE_4 = _real_data("4", 4, ("mnist",))
-FIGURE_5 = _real_data("5", 8, ("mnist",))
+FIGURE_3 = _real_data("3", 2)
+FIGURE_4 = _real_data("4", 4)
+FIGURE_5 = _real_data("5", 8)
 
 THEORY = "theoretical p_w"
 CHANCES = {f"p_w = {p:g}": p for p in (0.1, 0.3, 0.5, 0.7, 0.9)}
@@ -126,11 +122,10 @@ CHANCES = {f"p_w = {p:g}": p for p in (0.1, 0.3, 0.5, 0.7, 0.9)}
 
 def _chances(name: str, objective: str) -> Panel:
     own = _settings(objective, 2) | THEORY_STEPS
-    lines = [line_of(label, "ascd", **own, p_w=p) for label, p in CHANCES.items()]
-    lines.append(line_of(THEORY, "ascd", **own))
+    others = (line_of(label, "ascd", **own, p_w=p) for label, p in CHANCES.items())
+    lines = (*others, line_of(THEORY, "ascd", **own))
     title = f"{IMAGES[name]}, 2 classes, {objective.upper()}"
-    small = FEWER_ROUNDS if name == "mnist" else None
-    return Panel(f"chances-{name}-{objective}", title, _images(name, 2), tuple(lines), small)
+    return Panel(f"chances-{name}-{objective}", title, _images(name, 2), lines, FEWER_ROUNDS)
 
 
 CHANCE_PANELS = tuple(_chances(name, objective) for objective in OBJECTIVES for name in IMAGES)
@@ -159,8 +154,7 @@ def _scaled(name: str, objective: str) -> Panel:
         for rescale in (True, False)
     )
     title = f"{IMAGES[name]}, 2 classes, {objective.upper()}"
-    small = FEWER_ROUNDS if name == "mnist" else None
-    return Panel(f"scaled-{name}-{objective}", title, _images(name, 2), lines, small)
+    return Panel(f"scaled-{name}-{objective}", title, _images(name, 2), lines, FEWER_ROUNDS)
 
 
 SCALED_PANELS = {(name, o): _scaled(name, o) for o in OBJECTIVES for name in IMAGES}
@@ -199,8 +193,7 @@ def _weights(name: str) -> Panel:
     own = _settings("mt2", 4) | THEORY_STEPS | {"lam": 0.1}
     lines = tuple(line_of(label, "ascd", **own, relax=weight) for label, weight in WEIGHTS.items())
     title = f"{IMAGES[name]}, 4 classes, 30 samples, MT2"
-    small: dict[str, Any] | None = {} if name == "mnist" else None
-    return Panel(f"weights-{name}", title, _images(name, 4, 30, 100), lines, small)
+    return Panel(f"weights-{name}", title, _images(name, 4, 30, 100), lines)
 
 
 WEIGHT_PANELS = tuple(_weights(name) for name in IMAGES)
