@@ -202,13 +202,13 @@ def test_before_the_first_look_and_between_looks_nothing_is_concluded():
     assert (found.verdict, found.parts[0].found.count) == (Verdict.OPEN, 2)
 
 
-def test_panels_of_unsettled_parts_need_more_seeds():
+def test_lines_of_unsettled_parts_need_more_seeds():
     numbers = values(a=[1.0, 1.1], b=[0.0, 0.1]) | {
         ("q", "a", "m"): {0: 1.0, 1: 0.0},
         ("q", "b", "m"): {0: 0.0, 1: 1.0},
     }
     found = judge(above("", "a", ["b"], "m", ["p", "q"]), numbers, looks=(2, 4))
-    assert (found.verdict, found.unsettled) == (Verdict.OPEN, {"q"})
+    assert (found.verdict, found.unsettled) == (Verdict.OPEN, {("q", "a"), ("q", "b")})
 
 
 def test_no_seeds_are_added_where_lines_are_surely_near_chance():

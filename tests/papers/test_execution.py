@@ -9,7 +9,7 @@ import pytest
 
 from fedkin.command.runs import complete
 from fedkin.errors import FedkinError
-from fedkin.papers.claims import between
+from fedkin.papers.claims import above, between
 from fedkin.papers.execution import StoppedError, run
 from fedkin.papers.item import Line, Panel, StandIn
 from fedkin.papers.measures import Measure
@@ -255,6 +255,21 @@ def test_seeds_are_added_where_a_claim_is_not_settled_and_nowhere_else(tmp_path)
     assert found.seeds == {"sure": 2, "doubtful": 8}
     assert found.looks == job.looks
     assert [str(one.verdict)[:11] for one in verdicts(found)] == ["holds", "cannot tell"]
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+def test_seeds_are_added_to_lines_that_can_settle_a_claim(tmp_path, matrix):
+    twin = Line("twin", "fedavg", {"lr": 0.1})  # never above itself, and never below
+    claim = above("", "FedAvg", ("twin",), "loss", ["digits"])
+    what = item(panel(lines=(*LINES, twin)), claims=(claim,), pictures=(), matrix=matrix)
+    job, told = plan("paper", what, "small", tmp_path), []
+    for stage in stages(job, most=4):
+        told.clear()
+        run(stage, complete, told.append, threading.Event())
+    assert ("digits/pfedkm-k=2" in told) == matrix
+    found = outcome("paper", what, "small", job.parent)
+    counts = {line: len(found.values["digits", line, "loss"]) for line in ("FedAvg", "pFedKM K=2")}
+    assert counts == {"FedAvg": 4, "pFedKM K=2": 4 if matrix else 2}
 
 
 def test_a_fixed_number_of_seeds_is_one_look(tmp_path):

@@ -160,12 +160,12 @@ class Judged:
         return (min if self.verdict is Verdict.FAILS else max)(decisive or [0])
 
     @property
-    def unsettled(self) -> set[str]:
-        """Panels of which more seeds may decide the claim."""
+    def unsettled(self) -> set[tuple[str, str]]:
+        """By panel, the lines of which more seeds may decide the claim."""
         learnt = [part for part in self.parts if part.part in self.claim.learnt]
         if self.verdict is not Verdict.OPEN or any(p.verdict is Verdict.FAILS for p in learnt):
             return set()
-        return {term.panel for part in self.parts if part.verdict is Verdict.OPEN
+        return {(term.panel, term.line) for part in self.parts if part.verdict is Verdict.OPEN
                 for term in part.part.terms}  # fmt: skip
 
 

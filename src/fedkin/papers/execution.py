@@ -201,11 +201,12 @@ def _add_time(folder: Path, seconds: float) -> None:
 
 
 def _keep(job: Job, panel: Panel, rows: list[dict[str, Any]]) -> None:
-    """Write a panel's measures beside those of the item's other panels."""
+    """Write what was measured beside what is there of other panels and of its own other lines."""
     job.folder.mkdir(parents=True, exist_ok=True)
     path = job.folder / MEASURED
-    old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["panel"])
-    kept = old[old["panel"] != panel.name]
+    old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["panel", "line"])
+    lines = {row["line"] for row in rows}
+    kept = old[(old["panel"] != panel.name) | ~old["line"].isin(lines)]
     table = pd.concat([kept, pd.DataFrame(rows)]) if len(kept) else pd.DataFrame(rows)
     write_text(path, table.to_csv(index=False))
     facts = read_facts(job.folder)

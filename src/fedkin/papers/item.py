@@ -156,8 +156,8 @@ class Item:
     `chosen` says what the paper leaves open; `readings` where its text can be read in two
     ways, or is mistaken, and which lines are which; `ours` which claims, or which of their
     bounds, are not the paper's. `matrix`: its numbers are shown with a column for every panel,
-    and those in bold that may be the best. `together`: its panels have models of one shape and
-    few data, and are run in lockstep.
+    and those in bold that may be the best, so that seeds are added to all lines. `together`: its
+    panels have models of one shape and few data, and are run in lockstep.
     """
 
     kind: Literal["table", "figure", "experiment"]

@@ -103,7 +103,7 @@ def plan(
 
 
 def stages(job: Job, most: int = MOST_SEEDS) -> Iterator[Job]:
-    """The job with the seeds of its first look, then with more where claims are not settled.
+    """The job with the seeds of its first look, then the lines that can settle claims with more.
 
     Every stage is to be run before the next one is asked for. `most`: no more seeds than this,
     though looks are planned beyond it.
@@ -115,10 +115,20 @@ def stages(job: Job, most: int = MOST_SEEDS) -> Iterator[Job]:
         found = outcome(job.paper, job.item, job.scale, job.parent)
         assert found is not None
         judged = [judge(claim, found.values, job.looks) for claim in job.item.claims]
-        needed = {name for one in judged if one for name in one.unsettled}
-        job = replace(job, panels=tuple(p for p in job.panels if p.name in needed))
+        needed = {line for one in judged if one for line in one.unsettled}
+        narrowed = (_needed(panel, needed, job.item.matrix) for panel in job.panels)
+        job = replace(job, panels=tuple(panel for panel in narrowed if panel))
         if not job.panels:
             return
+
+
+def _needed(panel: Panel, lines: set[tuple[str, str]], whole: bool) -> Panel | None:
+    """The panel with those lines of it; `whole`, with all of them if there is one."""
+    kept = tuple(line for line in panel.lines if (panel.name, line.label) in lines)
+    if not kept:
+        return None
+    # an experiment gives all of its lines at once
+    return panel if whole or panel.experiment else replace(panel, lines=kept)
 
 
 def _without_rounds(line: Line) -> Line:
