@@ -1,5 +1,7 @@
 """Methods side by side: what is certainly not the best is told from what may be."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_a_matrix_has_a_row_per_line_and_a_column_per_panel():
         ("digits", "pFedKM K=2", "accuracy"): seeds(81.1, 82.0, 82.9),
         ("more", "FedAvg", "accuracy"): seeds(float("nan")),
     }
-    made = Outcome("paper", what, "small", None, what.panels, (), values, {}, 1.0, (3,), "")
+    made = Outcome("paper", what, "small", Path(), what.panels, (), values, {}, 1.0, (3,), "")
     assert matrix_rows(made) == [
         {"line": "FedAvg", "Digits, digits": "**92.00**", "Digits, more": "diverged"},
         {"line": "pFedKM K=2", "Digits, digits": "82.00", "Digits, more": "—"},
@@ -52,9 +54,11 @@ def test_a_matrix_has_a_row_per_line_and_a_column_per_panel():
 
 
 @pytest.mark.parametrize("what", ITEMS, ids=lambda item: item.name)
-def test_beyond_has_no_options_but_sizes_and_digits_at_small_scale(what):
+def test_beyond_has_no_options_but_sizes_and_all_data_at_small_scale(what):
     assert what.matrix
+    assert what.seeds["small"] >= 10
     for one in what.panels:
         assert {key for line in one.lines for key in line.options} <= {"rates"}
-        small = one.at("small") is not None
-        assert small == ("digits" in one.name or one.name == "heart-disease")
+        small = one.at("small")
+        few = "digits" in one.name or one.name == "heart-disease"
+        assert small.rounds == (one.rounds if few else one.rounds // 2)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -29,7 +30,7 @@ def made(what=None, values=None, **changes):
     }
     facts = {"paper": "paper", "item": what, "scale": "small", "panels": what.panels,
              "left_out": (), "values": numbers, "seeds": {p.name: 3 for p in what.panels},
-             "seconds": 100.0, "folder": None, "looks": (3,), "made": "2026-11-18"}  # fmt: skip
+             "seconds": 100.0, "folder": Path(), "looks": (3,), "made": "2026-11-18"}  # fmt: skip
     return Outcome(**{**facts, **changes})
 
 

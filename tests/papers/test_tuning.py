@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from fedkin.papers import tuning
 from fedkin.papers.claims import MOST_SEEDS
 from fedkin.papers.item import Line
-from fedkin.papers.tuning import CHOSEN, tuned
+from fedkin.papers.tuning import CHOSEN, choices, tuned
 from fedkin.runs.config import read_config
 from tests.papers.helpers import panel
 
@@ -33,6 +33,16 @@ def test_the_value_that_is_best_on_held_back_samples_is_chosen_once(tmp_path):
     assert [model.stem for model in (tried.parent / "models").glob("*.safetensors")] == ["global"]
     place.write_text(json.dumps({**facts, "value": 1e-6}))  # kept: it is not chosen again
     assert choose()[0].options["lr"] == 1e-6
+    assert choices(panel(lines=lines), tmp_path) == {"FedAvg": "lr = 1e-06"}
+
+
+def test_choices_are_made_after_few_rounds_of_a_long_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "MOST_ROUNDS", 2)
+    line = Line("FedAvg", "fedavg", tune={"lr": (0.1,)})
+    tuned(panel(lines=(line,)), tmp_path, lambda config, data: config.to_toml(),
+          lambda label: None, Event())  # fmt: skip
+    (tried,) = (tmp_path / "digits" / "fedavg").glob("tune-lr=0.1/*/config.toml")
+    assert (panel().rounds, read_config(tried).rounds) == (4, 2)
 
 
 def test_no_test_sample_and_no_seed_that_is_reported_has_a_part_in_it(tmp_path, monkeypatch):

@@ -294,11 +294,12 @@ def rising(
 
 
 def rising_over_panels(
-    text: str, lines: Iterable[str], measure: str, panels: Sequence[str], discussion: str = ""
-) -> Claim:
+    text: str, lines: Iterable[str], measure: str, panels: Sequence[str], discussion: str = "",
+    same: float = 0.0,
+) -> Claim:  # fmt: skip
     """Each line's value is larger in a panel than in the one before it."""
     parts = [
-        differs(Term(b, line, measure), Term(a, line, measure), low=0.0)
+        Part(Term(b, line, measure), Term(a, line, measure), low=0.0, same=same)
         for line in lines
         for a, b in pairwise(panels)
     ]

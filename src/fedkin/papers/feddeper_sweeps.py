@@ -128,9 +128,9 @@ def _aggregations() -> Panel:
 
     run = settings("mnist", 10, 5, MODELS["mnist-mlp"], 1000)
     run |= {"eval_every": 1000, "train_scores": False}
-    small: dict[str, Any] = {"rounds": 120, "checkpoint_every": 60, "model": {"name": "mlp:64"}}
+    small: dict[str, Any] = {"rounds": 400, "checkpoint_every": 200, "model": {"name": "mlp:64"}}
     small["data"] = {"train_per_client": 2_000}
-    return Panel("vary-k", "MNIST MLP, K tau fixed", run, lines(5000), small, lines(600))
+    return Panel("vary-k", "MNIST MLP, K tau fixed", run, lines(5000), small, lines(2000))
 
 
 AGGREGATIONS = _aggregations()

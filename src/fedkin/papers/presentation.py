@@ -10,6 +10,7 @@ from fedkin.papers.claims import Judged, JudgedPart, Verdict, judge
 from fedkin.papers.item import Shown
 from fedkin.papers.matrix import matrix_rows
 from fedkin.papers.outcome import Outcome
+from fedkin.papers.tuning import choices
 from fedkin.reports import page as html
 from fedkin.reports import tables
 from fedkin.reports.drawing import Drawing
@@ -24,11 +25,12 @@ HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
     "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
     "(widened for their number) lies elsewhere, or within half a point of zero where accuracies "
-    "are said to differ (a tenth where numbers of iterations are), or the line it speaks of "
-    "diverged with two seeds or more and is as said with none; otherwise more seeds are needed "
-    "to tell. Where seeds are added until a claim is settled, the numbers at which one looks are "
-    "fixed beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the "
-    "looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
+    "are said to differ (a tenth where numbers of iterations are, a hundredth of the way to the "
+    "optimum where that is), or the line it speaks of diverged with two seeds or more and is as "
+    "said with none; otherwise more seeds are needed to tell. Where seeds are added until a claim "
+    "is settled, to the lines that it compares, the numbers at which one looks are fixed "
+    "beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the looks "
+    "(98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
 
@@ -159,6 +161,10 @@ def notes(outcome: Outcome) -> list[str]:
             "Nothing here speaks about the paper's own data."
         )
     found += [text for text in (item.chosen, item.readings, item.ours) if text]
+    for panel in outcome.panels:
+        if chosen := choices(panel, outcome.folder.parent):
+            told = ", ".join(f"{value} ({line})" for line, value in chosen.items())
+            found.append(f"Chosen on samples held back ({panel.title}): {told}.")
     if outcome.scale == "small":
         whole = {panel.name: panel for panel in item.panels}
         for panel in outcome.panels:

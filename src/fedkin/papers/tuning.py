@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import nan
 from pathlib import Path
+from typing import Any
 
 from fedkin.errors import DivergedError
 from fedkin.papers.item import Line, Panel, slug
@@ -22,6 +23,7 @@ CHOSEN = "tuned.json"
 # of every client's training samples, in the runs that choose
 HELD_BACK = 0.2
 SEED = 1_000  # of no run that counts
+MOST_ROUNDS = 500  # of such a run
 
 Describe = Callable[..., str]
 
@@ -33,8 +35,8 @@ def tuned(
     """The panel with the values chosen for the lines that have some to choose from.
 
     Of each candidate there is one run, on clients that hold a fifth of their training samples
-    back; chosen is the one whose global model is the most accurate on these. No test sample
-    is looked at. What was chosen is kept in the panel's folder.
+    back; chosen is the one whose global model is the most accurate on these, after 500 rounds at
+    most. No test sample is looked at. What was chosen is kept in the panel's folder.
     """
     lines = []
     for line in panel.lines:
@@ -42,11 +44,26 @@ def tuned(
     return replace(panel, lines=tuple(lines))
 
 
+def choices(panel: Panel, parent: Path) -> dict[str, str]:
+    """By line, what was chosen for it, as in `rho = 0.03`."""
+    found = {}
+    for line in panel.lines:
+        place = _place(panel, line, parent)
+        if line.tune and place.exists():
+            told = json.loads(place.read_text("utf-8"))
+            found[line.label] = f"{told['option']} = {told['value']:g}"
+    return found
+
+
+def _place(panel: Panel, line: Line, parent: Path) -> Path:
+    return parent / panel.folder / slug(line.label) / CHOSEN
+
+
 def _choose(
     panel: Panel, line: Line, parent: Path, describe: Describe, on_round: Callable[[str], None],
     stop: threading.Event,
 ) -> Line:  # fmt: skip
-    place = parent / panel.folder / slug(line.label) / CHOSEN
+    place = _place(panel, line, parent)
     ((option, candidates),) = line.tune.items()
     if not place.exists():
         entries = [_entry(panel, line, option, value) for value in candidates]
@@ -71,7 +88,8 @@ def _choose(
 
 def _entry(panel: Panel, line: Line, option: str, value: float) -> Entry:
     own = {"method": line.method, "options": {**line.options, option: value}, "seed": SEED}
-    held = {"data": {"validation_fraction": HELD_BACK}}
+    held: dict[str, Any] = {"data": {"validation_fraction": HELD_BACK}}
+    held["rounds"] = min(panel.rounds, MOST_ROUNDS)
     values = merge(merge(merge(dict(panel.run), dict(line.run)), held), own)
     label = f"{panel.folder}/{slug(line.label)}/tune-{option}={value:g}"
     return Entry(label, SEED, make_config(values, panel.title))
