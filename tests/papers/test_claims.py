@@ -202,6 +202,17 @@ def test_before_the_first_look_and_between_looks_nothing_is_concluded():
     assert (found.verdict, found.parts[0].found.count) == (Verdict.OPEN, 2)
 
 
+@pytest.mark.parametrize(("signs", "verdict"), [
+    ("++--", Verdict.FAILS), ("+++-", Verdict.HOLDS), ("++?-", Verdict.OPEN),
+    ("+++", Verdict.HOLDS), ("++-", Verdict.OPEN), ("++", Verdict.OPEN), ("--", Verdict.FAILS),
+])  # fmt: skip
+def test_a_claim_of_three_in_four_needs_three(signs, verdict):
+    rows = {"+": [1.0, 1.1, 0.9], "-": [-1.0, -1.1, -0.9], "?": [1.0, -1.0, 0.1]}
+    numbers = {(f"p{i}", "a", "m"): dict(enumerate(rows[sign])) for i, sign in enumerate(signs)}
+    parts = tuple(Part(Term(f"p{i}", "a", "m"), None, low=0.0) for i in range(4))
+    assert judge(Claim("", parts, enough=3), numbers).verdict is verdict
+
+
 def test_lines_of_unsettled_parts_need_more_seeds():
     numbers = values(a=[1.0, 1.1], b=[0.0, 0.1]) | {
         ("q", "a", "m"): {0: 1.0, 1: 0.0},

@@ -1,12 +1,12 @@
 """What a paper claims, and whether it holds here: decided over seeds, never from one.
 
 A claim has parts, each a number per seed (a difference or ratio of two lines, or a line's own
-value) and bounds for its mean. The claim holds when all parts' 95 % intervals lie within
-their bounds. It does not hold when some part's interval lies outside; since any one of them
-suffices, these intervals are widened for their number (Bonferroni). Nor does it hold when two
-lines said to differ are level, their difference's widened interval within what counts as none on
-either side of zero (of accuracies, half a point), or when the line it speaks of diverged with
-two seeds at least and the others are not as said either; where it diverged at all, it cannot
+value) and bounds for its mean. The claim holds when the 95 % intervals of all parts, or of as many
+as it needs, lie within their bounds. It does not hold when some part's interval lies outside; since
+any one of them suffices, these intervals are widened for their number (Bonferroni). Nor does it
+hold when two lines said to differ are level, their difference's widened interval within what counts
+as none on either side of zero (of accuracies, half a point), or when the line it speaks of diverged
+with two seeds at least and the others are not as said either; where it diverged at all, it cannot
 hold. Otherwise the seeds do not tell.
 
 Where seeds are added until claims are settled, the numbers of seeds at which one looks are
@@ -115,6 +115,7 @@ class Claim:
 
     `discussion` is kept here so that pages made anew still have it; a line is a paragraph. It is
     the evidence for `why`.
+    `enough`: of its parts so many suffice, as in "on three of four sets".
     `learnt` are parts without which the order of lines means nothing, such as that they are
     above chance: unless they hold, nobody can tell.
     """
@@ -124,6 +125,7 @@ class Claim:
     discussion: str = ""
     learnt: tuple[Part, ...] = ()
     why: Why | None = None
+    enough: int | None = None
 
     def because(self, why: Why, *paragraphs: str) -> Claim:
         """With the reason why it does not hold, and more evidence for it."""
@@ -179,10 +181,13 @@ def judge(claim: Claim, values: Values, looks: Sequence[int] | None = None) -> J
         return None
     if any(part.verdict is not Verdict.HOLDS for part in learnt):
         return Judged(claim, Verdict.OPEN, (*parts, *learnt))
-    verdicts = {part.verdict for part in parts}
-    if Verdict.FAILS in verdicts:
+    verdicts = [part.verdict for part in parts]
+    # all that were run, or so many of all that there are
+    need, there = (claim.enough, len(claim.parts)) if claim.enough else (len(parts), len(parts))
+    if verdicts.count(Verdict.FAILS) > there - need:
         return Judged(claim, Verdict.FAILS, parts)
-    return Judged(claim, Verdict.OPEN if Verdict.OPEN in verdicts else Verdict.HOLDS, parts)
+    held = verdicts.count(Verdict.HOLDS) >= need
+    return Judged(claim, Verdict.HOLDS if held else Verdict.OPEN, parts)
 
 
 def _judge_parts(

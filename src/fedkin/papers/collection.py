@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedkin.papers.index import OWN, PAPERS, TITLES
+from fedkin.papers.index import CONCLUSION, OWN, PAPERS, TITLES
 from fedkin.papers.item import Scale
 from fedkin.papers.outcome import Outcome, outcome
 from fedkin.papers.pages import pages
@@ -40,7 +40,7 @@ def write_pages(folder: Path, out: Path) -> list[Outcome]:
     results.sort(key=lambda result: order.index(result.key))
     write_results(folder, results)
     results = [_discussed_anew(result) for result in results]
-    for name, text in pages(results, PAPERS, TITLES, OWN).items():
+    for name, text in pages(results, PAPERS, TITLES, OWN, CONCLUSION).items():
         write_text(folder / name, text)
     return found
 

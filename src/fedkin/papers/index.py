@@ -14,6 +14,7 @@ PAPERS: dict[str, tuple[Item, ...]] = {
 }
 # what no paper claims: methods side by side
 OWN = "beyond"
+CONCLUSION = beyond.CONCLUSION
 # what has no figures to choose from: run as a whole unless an item is named
 WHOLE = ("neighbours", OWN)
 # what the papers are called

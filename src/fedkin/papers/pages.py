@@ -21,6 +21,7 @@ from fedkin.papers.counting import (
 from fedkin.papers.item import Item
 from fedkin.papers.presentation import FIGURES, HOW, markdown_table
 from fedkin.papers.results import ClaimResult, Result
+from fedkin.papers.which import which_when
 
 # claims that we added begin with these words
 OURS = "Not in the paper"
@@ -29,19 +30,27 @@ COUNTED = (
     "A claim counts once: at the largest scale that was run with the recipes as they are now, else "
     "at the largest of older runs."
 )
+WHICH = (
+    "In how many columns of the tables below a method's mean is the best or not certainly below "
+    "it, and how many points it is below the best mean of a column, where it is farthest."
+)
 NAMES = {Verdict.HOLDS: "holds", Verdict.FAILS: "**does not hold**", Verdict.OPEN: "cannot tell"}
 
 
 def pages(
     results: Sequence[Result], papers: Mapping[str, Sequence[Item]], titles: Mapping[str, str],
-    own: str = "",
+    own: str = "", conclusion: str = "",
 ) -> dict[str, str]:  # fmt: skip
-    """File names and texts; `results` in the papers' order. `own`: what is no paper but ours."""
+    """File names and texts; `results` in the papers' order.
+
+    `own`: what is no paper but ours, with its `conclusion`.
+    """
     found = {}
     for paper, items in papers.items():
         told = [result for result in results if result.paper == paper]
         title = titles.get(paper, paper)
-        found[f"{paper}.md"] = paper_page(paper, title, told, items)
+        short = conclusion if paper == own else ""
+        found[f"{paper}.md"] = paper_page(paper, title, told, items, short)
     found["index.md"] = summary_page(results, papers, titles, own)
     return found
 
@@ -49,9 +58,13 @@ def pages(
 # one paper --------------------------------------------------------------------------------
 
 
-def paper_page(paper: str, title: str, results: Sequence[Result], items: Sequence[Item]) -> str:
-    """Verdicts first, then every item with its numbers and figures."""
+def paper_page(
+    paper: str, title: str, results: Sequence[Result], items: Sequence[Item], conclusion: str = ""
+) -> str:
+    """The conclusion, if there is one, and verdicts; then every item with numbers and figures."""
     lines = [MADE, "", f"# {paper}: {title}", ""]
+    if results and conclusion:
+        lines += [conclusion, "", *markdown_table(which_when(results)), "", WHICH, ""]
     if results:
         lines += [
             f"{_counted(results, items)} `fedkin reproduce {paper} --list` names all items.",
