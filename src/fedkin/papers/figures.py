@@ -83,7 +83,7 @@ class Curves:
         axes.grid(axis="y")
         legend_below(axes)
         numbers = pd.concat([rows.assign(line=label) for label, rows in courses.items()])
-        words = _bands(int(numbers["seeds"].max()))
+        words = _bands(numbers.groupby("line")["seeds"].max())
         name = f"{panel.folder}-{self.column}".replace("_", "-")
         return Drawing(name, f"{panel.title}: {self.title}", words, figure, numbers)
 
@@ -125,7 +125,7 @@ class Against:
             axes.set_xscale("log")
         axes.grid(axis="y")
         legend_below(axes, 1)
-        words = _bands(int(numbers["seeds"].max()))
+        words = _bands(numbers["seeds"])
         name = f"{self.measure}-by-{self.option}-{'-'.join(self.panels)}".strip("-")
         return [Drawing(name.replace("_", "-"), self.title, words, figure, numbers)]
 
@@ -160,7 +160,7 @@ class Bars:
             axes.set(xlabel=measure.title, ylim=(len(means) - 0.5, -0.5))
             axes.grid(axis="x")
             numbers = pd.DataFrame([{"line": label, **vars(mean)} for label, mean in means.items()])
-            words = _bands(int(numbers["count"].max())).replace("Bands", "Thin lines")
+            words = _bands(numbers["count"]).replace("Bands", "Thin lines")
             name = f"{panel.folder}-{self.measure}".replace("_", "-")
             found.append(Drawing(name, f"{panel.title}: {measure.title}", words, figure, numbers))
         return found
@@ -201,7 +201,9 @@ def _limits(means: Sequence[pd.Series]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _bands(count: int) -> str:
-    if count < 2:
+def _bands(counts: pd.Series) -> str:
+    """`counts`: the lines' numbers of seeds."""
+    few, most = int(counts.min()), int(counts.max())
+    if most < 2:
         return "One seed: no bands."
-    return f"Bands are 95 % intervals over {seeds(count)}."
+    return f"Bands are 95 % intervals over {'' if few == most else f'{few} to '}{seeds(most)}."

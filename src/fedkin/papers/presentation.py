@@ -23,14 +23,14 @@ MOST_PARTS = 6
 TEXT, REPORT, FIGURES = "result.md", "report.html", "figures"
 HOW = (
     "± is half of the 95 % interval of the mean over seeds. A claim holds when the intervals of "
-    "all its comparisons, seed by seed, lie where it says; it does not hold when one of them "
-    "(widened for their number) lies elsewhere, or within half a point of zero where accuracies "
-    "are said to differ (a tenth where numbers of iterations are, a hundredth of the way to the "
-    "optimum where that is), or the line it speaks of diverged with two seeds or more and is as "
-    "said with none; otherwise more seeds are needed to tell. Where seeds are added until a claim "
-    "is settled, to the lines that it compares, the numbers at which one looks are fixed "
-    "beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the looks "
-    "(98.3 % intervals with looks at 5, 10 and 20 seeds)."
+    "all its comparisons (or of as many as it says), seed by seed, lie where it says; it does not "
+    "hold when one of them (widened for their number) lies elsewhere, or within half a point of "
+    "zero where accuracies are said to differ (a tenth where numbers of iterations are, a "
+    "hundredth of the way to the optimum where that is), or the line it speaks of diverged with "
+    "two seeds or more and is as said with none; otherwise more seeds are needed to tell. Where "
+    "seeds are added until a claim is settled, to the lines that it compares, the numbers at which "
+    "one looks are fixed beforehand, and the intervals in brackets are wider: the 5 % are shared "
+    "evenly by the looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
 
@@ -134,7 +134,7 @@ def interval(own: Mapping[int, float], form: str) -> str:
 
 def facts(outcome: Outcome) -> list[str]:
     """Scale, seeds, rounds, time."""
-    counts = sorted(set(outcome.seeds.values()))
+    counts = sorted({len(own) for own in outcome.values.values()})
     rounds = sorted({panel.rounds for panel in outcome.panels if "rounds" in panel.run})
     found = [f"{outcome.scale} scale", " to ".join(map(str, counts)) + " seeds"]
     if counts == [1]:
