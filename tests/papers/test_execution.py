@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 
 from fedkin.command.runs import complete
 from fedkin.errors import FedkinError
+from fedkin.papers import execution
 from fedkin.papers.claims import above, between
 from fedkin.papers.execution import StoppedError, run
 from fedkin.papers.item import Line, Panel, StandIn
@@ -272,6 +274,14 @@ def test_seeds_are_added_to_lines_that_can_settle_a_claim(tmp_path, matrix):
     assert counts == {"FedAvg": 4, "pFedKM K=2": 4 if matrix else 2}
 
 
+def test_what_it_takes_to_choose_options_is_counted(tmp_path, monkeypatch):
+    clock = count(step=10.0)  # every stretch takes ten seconds
+    monkeypatch.setattr(execution, "computed", lambda: next(clock))
+    line = replace(LINES[0], tune={"lr": (0.1,)})
+    assert go(item(panel(lines=LINES[:1]), claims=()), tmp_path / "a")[1].seconds == 10
+    assert go(item(panel(lines=(line,)), claims=()), tmp_path / "b")[1].seconds == 20
+
+
 def test_a_fixed_number_of_seeds_is_one_look(tmp_path):
     assert plan("paper", item(), "small", tmp_path, seeds=7).looks == (7,)
 
@@ -279,11 +289,11 @@ def test_a_fixed_number_of_seeds_is_one_look(tmp_path):
 def test_no_more_models_than_those_of_one_method_are_on_the_disk_at_a_time(tmp_path):
     there = []
 
-    def count(run):
+    def look(run):
         there.append({place.parents[1].name for place in tmp_path.rglob("checkpoint")})
         return 0.0
 
-    once = Measure("count", "count", count, once=True)
+    once = Measure("count", "count", look, once=True)
     go(item(measures=(once,), claims=(), pictures=()), tmp_path, seeds=2)
     assert set().union(*there) == {"fedavg", "pfedkm-k=2"}
     assert all(len(methods) == 1 for methods in there)

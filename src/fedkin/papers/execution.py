@@ -56,7 +56,7 @@ def run(
         if panels[0].experiment:
             _keep(job, panels[0], _experiment(job, panels[0]))
             continue
-        panels = [tuned(panel, job.parent, describe, on_round, stop) for panel in panels]
+        panels = [_tuned(job, panel, describe, on_round, stop) for panel in panels]
         if stop.is_set():
             raise StoppedError(STOPPED)
         entries = [entry for panel in panels for entry in panel.entries(job.seeds)]
@@ -64,6 +64,18 @@ def run(
         diverged = _run_panels(job, panels, entries, describe, on_round, stop, jobs)
         for panel in panels:
             _keep(job, panel, _measure(job, panel, diverged))
+
+
+def _tuned(
+    job: Job, panel: Panel, describe: Describe, on_round: Callable[[str], None],
+    stop: threading.Event,
+) -> Panel:  # fmt: skip
+    """With its options chosen; what that takes is the panel's time too."""
+    start = computed()
+    found = tuned(panel, job.parent, describe, on_round, stop)
+    if any(line.tune for line in panel.lines):
+        _add_time(job.parent / panel.folder, computed() - start)
+    return found
 
 
 def _groups(job: Job) -> list[list[Panel]]:
