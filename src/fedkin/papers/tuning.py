@@ -23,7 +23,7 @@ CHOSEN = "tuned.json"
 # of every client's training samples, in the runs that choose
 HELD_BACK = 0.2
 SEED = 1_000  # of no run that counts
-MOST_ROUNDS = 500  # of such a run
+MOST_ROUNDS = 250  # of such a run
 
 Describe = Callable[..., str]
 
@@ -35,7 +35,7 @@ def tuned(
     """The panel with the values chosen for the lines that have some to choose from.
 
     Of each candidate there is one run, on clients that hold a fifth of their training samples
-    back; chosen is the one whose global model is the most accurate on these, after 500 rounds at
+    back; chosen is the one whose global model is the most accurate on these, after 250 rounds at
     most. No test sample is looked at. What was chosen is kept in the panel's folder.
     """
     lines = []
