@@ -19,7 +19,8 @@ CHOSEN = (
     "i, i+1 and i+2. IFCA and local training take R = 10 steps of size lr in a round. At small "
     "scale a quarter of the rounds, with group models that move four times as far in each (lr "
     ".02); on CIFAR-10 30 rounds, twice as far in each (lr .06, since lr lam must stay below "
-    "1), with 20 clients and a CNN of 8 and 16 channels. Accuracy is counted over all clients' test samples together."
+    "1), with 20 clients and a CNN of 8 and 16 channels. Accuracy is counted over all clients' "
+    "test samples together."
 )
 MLR: dict[str, Any] = {"name": "logistic", "l2": 1e-3}
 DNN = {"name": "mlp:128"}
