@@ -306,6 +306,29 @@ def test_runs_of_todays_recipes_count_before_older_ones(tmp_path, monkeypatch):
     assert "run on 2026-11-18" in texts["paper.md"]
 
 
+def test_claims_of_which_all_panels_were_run_again_count_by_the_new_runs(tmp_path, monkeypatch):
+    def with_values(panels, first):
+        lines = {"FedAvg": first, "pFedKM K=2": 85.0}
+        values = {(p.name, line, "accuracy"): {s: number + s / 10 for s in range(3)}
+                  for p in panels for line, number in lines.items()}  # fmt: skip
+        return made(what, values, folder=tmp_path, panels=panels)
+
+    both = (panel(), panel("more"))
+    one, two = (
+        above(text, "FedAvg", ("pFedKM K=2",), "accuracy", [p.name for p in panels])
+        for text, panels in (("On digits.", both[:1]), ("On both.", both))
+    )
+    what = item(*both, claims=(one, two))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (what,), "beyond": ()})
+    for panels, first in ((both, 80.0), (both[:1], 90.0)):
+        now = with_values(panels, first)
+        monkeypatch.setattr(collection, "outcomes", lambda out, now=now: [now])
+        written(tmp_path / "pages", tmp_path)
+    older, newer = sorted(collection.read_results(tmp_path / "pages"), key=lambda r: -len(r.panels))
+    assert [(c.text, c.verdict) for c in older.claims] == [("On both.", Verdict.FAILS)]
+    assert ("On digits.", Verdict.HOLDS) in [(c.text, c.verdict) for c in newer.claims]
+
+
 def test_a_word_says_why_a_claim_does_not_hold():
     wrong = WRONG.because(Why.PRINT, "The table says otherwise.")
     text = as_text(made(item(claims=(wrong,))), verdicts(made(item(claims=(wrong,)))))

@@ -28,14 +28,19 @@ def outcomes(out: Path) -> list[Outcome]:
 def write_pages(folder: Path, out: Path) -> list[Outcome]:
     """Write the summary, a page per paper and, beside them, their results and figures.
 
-    Results from before, of panels that have no runs below `out`, are kept as they are.
+    Results from before, of panels that have no runs below `out`, are kept as they are, but for
+    claims of which all panels were run again.
     """
     found = outcomes(out)
     fresh = {(one.paper, one.item.name, one.scale): one for one in found}
     order = [(paper, item.name, scale) for paper, items in PAPERS.items()
              for item in items for scale in SCALES]  # fmt: skip
-    results = [old for old in read_results(folder) if old.key in order and not (
-        old.key in fresh and _is_told_again(old, fresh[old.key]))]  # fmt: skip
+    known = [old for old in read_results(folder) if old.key in order]
+    results = [
+        _without_claims_told_again(old, fresh[old.key]) if old.key in fresh else old
+        for old in known
+        if not (old.key in fresh and _is_told_again(old, fresh[old.key]))
+    ]
     results += [result_of(one, folder) for one in found]
     results.sort(key=lambda result: order.index(result.key))
     write_results(folder, results)
@@ -48,6 +53,17 @@ def write_pages(folder: Path, out: Path) -> list[Outcome]:
 def _is_told_again(old: Result, one: Outcome) -> bool:
     """Whether an outcome has all panels of an older result."""
     return set(old.panels) <= {panel.name for panel in one.panels}
+
+
+def _without_claims_told_again(old: Result, one: Outcome) -> Result:
+    """Without the claims of which an outcome has all panels that the older result has."""
+    again = {panel.name for panel in one.panels}
+    concerned = {
+        claim.text: {term.panel for part in claim.parts for term in part.terms} & set(old.panels)
+        for claim in one.item.claims
+    }
+    claims = [claim for claim in old.claims if not concerned.get(claim.text, again) <= again]
+    return old.model_copy(update={"claims": claims})
 
 
 def _discussed_anew(result: Result) -> Result:

@@ -201,10 +201,11 @@ def _weights(name: str) -> Panel:
 
 WEIGHT_PANELS = tuple(_weights(name) for name in IMAGES)
 FEWER_STEPS = (
-    "Own models lose 0 to 2.5 points on the four sets, and less the longer they train. The larger "
-    "Lambda is, the larger is p_w, and the fewer steps own models take between two "
-    "communications: on MNIST they are 27 points behind after 100 rounds and 1 after 1000; on "
-    "Fashion-MNIST, where they have come to rest by then, the two are level."
+    "After 1000 rounds own models lose 0 to 2.5 points on the four sets, and less the longer they "
+    "train. The larger Lambda is, the larger is p_w, and the fewer steps own models take between "
+    "two communications: on MNIST they are 27 points behind after 100 rounds, 1 after 1000 and "
+    "level after 4000 (--rounds 4000, five seeds: 89.0, 88.9 and, with Lambda = 100, 89.4 %). So "
+    "the weight decides how fast own models learn; what they know in the end it hardly changes."
 )
 LIGHT, MIDDLE, HEAVY = WEIGHTS
 WEIGHED = [panel.name for panel in WEIGHT_PANELS]
