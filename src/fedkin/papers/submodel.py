@@ -276,8 +276,9 @@ ONE_OF_FOUR = "(one of the four settings in print, CIFAR-10 with low heterogenei
 A_TWENTIETH = 0.05
 SAME_CUT = (
     "Here both kinds of sub-models are cut out of the whole one by the indices of their channels, "
-    "which takes as long for a window as for a random set: rounds are level within a twentieth. In "
-    "print it depends on code that is not described."
+    "which takes as long for a window as for a random set; in print it depends on code that is not "
+    "described. The latest seconds were taken while other work ran on the second core, and differ "
+    "by more than that from seed to seed."
 )
 TABLES_5_8 = Item(
     "table", "5-8", "communication and time", (COSTS,), (RATE, BYTES_SHARE, SECONDS),
