@@ -77,8 +77,7 @@ class Term:
 class Part:
     """The mean of first - second (or first/second, or first) over seeds lies within bounds.
 
-    `same`: a difference that is certainly smaller than this is none, and so is a ratio that is
-    certainly closer to 1.
+    `same`: a difference that is certainly smaller than this is none.
     """
 
     first: Term
@@ -229,8 +228,7 @@ def _look(
         assert wide.high is not None
         if wide.high < part.low or wide.low > part.high:
             return Verdict.FAILS
-        equal = 1.0 if part.ratio else 0.0
-        if equal - part.same < wide.low and wide.high < equal + part.same and not any(diverged):
+        if -part.same < wide.low and wide.high < part.same and not any(diverged):
             return Verdict.FAILS
     return Verdict.OPEN
 
@@ -266,12 +264,12 @@ def below(
 
 def times(
     text: str, first: str, others: Iterable[str], measure: str, panels: Iterable[str],
-    low: float, high: float, discussion: str = "", same: float = 0.0,
+    low: float, high: float, discussion: str = "",
 ) -> Claim:  # fmt: skip
     """In every panel the first line's value over each other's lies between low and high."""
     others = tuple(others)
     parts = [
-        Part(Term(p, first, measure), Term(p, o, measure), low, high, ratio=True, same=same)
+        Part(Term(p, first, measure), Term(p, o, measure), low, high, ratio=True)
         for p in panels
         for o in others
     ]

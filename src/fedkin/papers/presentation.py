@@ -26,11 +26,11 @@ HOW = (
     "all its comparisons (or of as many as it says), seed by seed, lie where it says; it does not "
     "hold when one of them (widened for their number) lies elsewhere, or within half a point of "
     "zero where accuracies are said to differ (a tenth where numbers of iterations are, a "
-    "hundredth of the way to the optimum, a twentieth of a round's seconds), or the line it speaks "
-    "of diverged with two seeds or more and is as said with none; otherwise more seeds are needed "
-    "to tell. Where seeds are added until a claim is settled, to the lines that it compares, the "
-    "numbers at which one looks are fixed beforehand, and the intervals in brackets are wider: the "
-    "5 % are shared evenly by the looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
+    "hundredth of the way to the optimum where that is), or the line it speaks of diverged with "
+    "two seeds or more and is as said with none; otherwise more seeds are needed to tell. Where "
+    "seeds are added until a claim is settled, to the lines that it compares, the numbers at which "
+    "one looks are fixed beforehand, and the intervals in brackets are wider: the 5 % are shared "
+    "evenly by the looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
 
