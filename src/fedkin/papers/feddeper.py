@@ -129,9 +129,9 @@ COLOURS = (
     "paper seems to have standardised them."
 )
 NO_FALL = (
-    "Here SCAFFOLD is above FedAvg, as in all other columns, and nothing in the printed algorithm "
-    "makes it fall with the CNN and 100 clients. We take it for a matter of the paper's code or "
-    "setting. At paper scale these two columns were not run."
+    "Here SCAFFOLD is above FedAvg, as in all columns of MNIST, and nothing in the printed "
+    "algorithm makes it fall with the CNN and 100 clients. We take it for a matter of the paper's "
+    "code or setting. At paper scale these two columns were not run."
 )
 HARDLY_PULLED = (
     "With lr .01 and mu = 1 a step of FedProx draws the model back by a hundredth of the way that "
