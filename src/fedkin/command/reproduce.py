@@ -39,7 +39,8 @@ def reproduce(
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="list the items and their panels")] = False,
     scale: Annotated[
-        Scale, typer.Option(help="small: minutes on two cores; paper: the paper's own sizes")
+        Scale,
+        typer.Option(help="small: minutes to two hours on two cores; paper: the paper's own sizes"),
     ] = "small",
     panel: Annotated[
         list[str] | None, typer.Option(help="only this panel (may be repeated): see --list")
