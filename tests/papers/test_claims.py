@@ -55,9 +55,7 @@ def test_equal_values_are_no_order():
 
 def of_measure(measure, a, b):
     seeds = {("p", name, measure): dict(enumerate(line)) for name, line in (("a", a), ("b", b))}
-    return [
-        judge(claim("", "a", ["b"], measure, ["p"]), seeds).verdict for claim in (above, below)
-    ]
+    return [judge(claim("", "a", ["b"], measure, ["p"]), seeds).verdict for claim in (above, below)]
 
 
 def test_accuracies_that_certainly_differ_by_less_than_half_a_point_are_in_no_order():
@@ -222,12 +220,19 @@ def test_lines_of_unsettled_parts_need_more_seeds():
     assert (found.verdict, found.unsettled) == (Verdict.OPEN, {("q", "a"), ("q", "b")})
 
 
-def test_no_seeds_are_added_where_lines_are_surely_near_chance():
+@pytest.mark.parametrize(
+    ("a", "needed"),
+    [
+        ([1.0, 1.001, 1.0], set()),  # surely near chance
+        ([1.0, 4.0, 9.0], set()),  # perhaps, and on average
+        ([1.0, 9.0, 9.0], {("p", "a"), ("p", "b")}),  # not on average
+    ],
+)
+def test_seeds_are_added_only_where_lines_are_above_chance_on_average(a, needed):
     learnt = (Part(Term("p", "a", "m"), None, low=5.0),)
     claim = Claim("", (Part(Term("p", "a", "m"), Term("p", "b", "m"), low=0.0),), "", learnt)
-    numbers = values(a=[1.0, 1.001, 1.0], b=[0.0, 2.0, 1.0])
-    found = judge(claim, numbers, looks=(3, 6))
-    assert (found.verdict, found.unsettled) == (Verdict.OPEN, set())
+    found = judge(claim, values(a=a, b=[0.0, 8.0, 4.0]), looks=(3, 6))
+    assert (found.verdict, found.unsettled) == (Verdict.OPEN, needed)
 
 
 def _wrong(looks, draws):

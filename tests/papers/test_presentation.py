@@ -191,7 +191,7 @@ def test_pages_are_made_from_what_was_run(tmp_path, monkeypatch):
     # the table of verdicts comes first, and its links lead to headings
     assert page.index("| where") < page.index("## Table 7: accuracy")
     assert "[table 7](#table-7-accuracy)" in page
-    (counts,) = re.findall(r"Of 1 claims: (\d) holds, (\d) does not hold, (\d) cannot tell", page)
+    (counts,) = re.findall(r"Of 1 claims: holds (\d), does not hold (\d), cannot tell (\d)", page)
     (verdict,) = pd.read_csv(outcome.folder / "claims.csv")["verdict"]
     assert dict(zip(map(str, Verdict), counts, strict=True))[verdict] == "1"
     assert "{} hold, {} do not, and for {} the seeds".format(*counts) in texts["index.md"]

@@ -163,9 +163,14 @@ class Judged:
 
     @property
     def unsettled(self) -> set[tuple[str, str]]:
-        """By panel, the lines of which more seeds may decide the claim."""
+        """By panel, the lines of which more seeds may decide the claim.
+
+        What lines have hardly learnt, on average, takes more rounds to tell instead.
+        """
         learnt = [part for part in self.parts if part.part in self.claim.learnt]
-        if self.verdict is not Verdict.OPEN or any(p.verdict is Verdict.FAILS for p in learnt):
+        early = [p for p in learnt if p.verdict is Verdict.FAILS
+                 or (p.found and p.found.mean <= p.part.low)]  # fmt: skip
+        if self.verdict is not Verdict.OPEN or early:
             return set()
         return {(term.panel, term.line) for part in self.parts if part.verdict is Verdict.OPEN
                 for term in part.part.terms}  # fmt: skip

@@ -86,7 +86,7 @@ def _need(item: Item) -> str:
 
 def _counted(results: Sequence[Result], items: Sequence[Item]) -> str:
     counts = counts_of(results)
-    told = ", ".join(f"{counts[verdict]} {NAMES[verdict].strip('*')}" for verdict in Verdict)
+    told = ", ".join(f"{NAMES[verdict].strip('*')} {counts[verdict]}" for verdict in Verdict)
     more = unjudged(results, items)
     told += f"; {more} more have not been run" if more else ""
     return f"Of {sum(counts.values())} claims: {told}. {COUNTED} {_older(results)}"

@@ -27,10 +27,11 @@ HOW = (
     "hold when one of them (widened for their number) lies elsewhere, or within half a point of "
     "zero where accuracies are said to differ (a tenth where numbers of iterations are, a "
     "hundredth of the way to the optimum where that is), or the line it speaks of diverged with "
-    "two seeds or more and is as said with none; otherwise more seeds are needed to tell. Where "
-    "seeds are added until a claim is settled, to the lines that it compares, the numbers at which "
-    "one looks are fixed beforehand, and the intervals in brackets are wider: the 5 % are shared "
-    "evenly by the looks (98.3 % intervals with looks at 5, 10 and 20 seeds)."
+    "two seeds or more and is as said with none; otherwise more seeds are needed to tell, or, "
+    "where lines are not 5 points above guessing, more rounds. Where seeds are added until a claim "
+    "is settled, to the lines that it compares, the numbers at which one looks are fixed "
+    "beforehand, and the intervals in brackets are wider: the 5 % are shared evenly by the looks "
+    "(98.3 % intervals with looks at 5, 10 and 20 seeds)."
 )
 
 
@@ -180,7 +181,7 @@ def notes(outcome: Outcome) -> list[str]:
 def summary(judged: Sequence[Judged]) -> str:
     """How many claims hold."""
     counts = [(sum(found.verdict is verdict for found in judged), verdict) for verdict in Verdict]
-    told = [f"{count} {verdict}" for count, verdict in counts if count]
+    told = [f"{verdict} {count}" for count, verdict in counts if count]
     return f"Of {len(judged)} claims: {', '.join(told)}." if judged else "Nothing is claimed."
 
 
