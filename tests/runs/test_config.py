@@ -16,15 +16,9 @@ from fedkin.data import DataConfig
 from fedkin.errors import FedkinError
 from fedkin.methods import FedAvg
 from fedkin.methods.registry import all_methods, get_method
-from fedkin.runs.config import (
-    ALIASES,
-    FaultConfig,
-    ModelConfig,
-    RunConfig,
-    make_config,
-    read_config,
-)
+from fedkin.runs.config import ALIASES, RunConfig, make_config, read_config
 from fedkin.runs.options import merge, own_keys, parse, sections
+from fedkin.runs.sections import FaultConfig, ModelConfig
 from fedkin.runs.settings import Settings, make_settings
 from fedkin.runs.training import Trainer
 from fedkin.runs.validation import make_method

@@ -18,6 +18,7 @@ from fedkin.core import rng
 from fedkin.core.accounts import Accounts
 from fedkin.core.blocks import Block, Sums, add_up
 from fedkin.core.faults import Faults, RequestFaults
+from fedkin.core.participants import Participants
 from fedkin.core.privacy import Privacy
 from fedkin.core.problem import Problem
 from fedkin.core.replies import Means, Replies
@@ -34,7 +35,7 @@ from fedkin.core.requests import (
 from fedkin.core.robust import Aggregate, of_all
 from fedkin.core.tables import Room, Rows
 from fedkin.core.variants import PLAIN, Variant
-from fedkin.errors import LOWER_LR, DivergedError, FedkinError, unknown
+from fedkin.errors import LOWER_LR, DivergedError, FedkinError
 
 __all__ = ["Engine", "Federation", "Request", "Requests", "SharingEngine", "Step", "SummingEngine",
            "SumsOnlyEngine", "parts"]  # fmt: skip
@@ -44,7 +45,7 @@ AFTER = 1 << 20
 
 
 @dataclass
-class Federation:
+class Federation(Participants):
     """The server's view of its clients during one run.
 
     sampling: `fixed`, so many clients in every round, or `poisson`, each by a coin of its own.
@@ -62,7 +63,7 @@ class Federation:
     room: Room = field(default_factory=Room)  # where the server's own tables are
 
     def __post_init__(self) -> None:
-        self.size = self.problem.num_clients  # how many clients there are
+        self.size = self.problem.num_clients
         if self.aggregate is not None and self.sums_only:
             raise FedkinError(
                 f"aggregate = {self.aggregate.kind} looks at single answers, and with secure sums "
@@ -73,28 +74,7 @@ class Federation:
         self.not_finite: list[int] = []
         self.records: dict[str, Tensor | float] = {}
 
-    # what the server knows -----------------------------------------------------------
-
-    @property
-    def samples(self) -> Tensor:
-        """Training examples per client."""
-        return self.problem.train.sizes
-
-    def column(self, name: str) -> list[Any]:
-        """A fact about every client, from the table that came with the data."""
-        columns = self.problem.data.columns
-        if not columns:
-            raise FedkinError(
-                f"unknown client column '{name}': nothing is known about clients; give a table "
-                "with a row for each as client_table"
-            )
-        if name not in columns:
-            raise unknown("client column", name, columns)
-        return columns[name]
-
-    def initial_model(self) -> Tensor:
-        """A copy of the model that all clients start from."""
-        return self.problem.initial[0].clone()
+    # rounds -------------------------------------------------------------------------
 
     def begin_round(self, number: int) -> None:
         """All randomness of a round follows from its number."""
@@ -109,36 +89,6 @@ class Federation:
     def record(self, **facts: Tensor | float) -> None:
         """Leave diagnostics of this round in the run folder: numbers, or a row of them."""
         self.records |= facts
-
-    def random(self, purpose: str) -> np.random.Generator:
-        """The server's own random numbers for a purpose in this round."""
-        word = rng.key(self.seed, self.round, "server", purpose)
-        return np.random.Generator(np.random.Philox(key=int(word[0])))
-
-    @property
-    def asked(self) -> int:
-        """How many clients take part in a round."""
-        return self.count_asked(self.fraction, self.size)
-
-    @staticmethod
-    def count_asked(fraction: float, clients: int) -> int:
-        """How many of so many clients this share is, at least one."""
-        return min(clients, max(1, round(fraction * clients)))
-
-    @property
-    def share(self) -> float:
-        """The probability with which a client takes part in a round."""
-        return self.fraction if self.sampling == "poisson" else self.asked / self.size
-
-    def sample(self) -> Tensor:
-        """The clients taking part in this round, in rising order."""
-        if self.sampling == "poisson":
-            taking = self.random("sample").random(self.size) < self.fraction
-            return torch.from_numpy(np.flatnonzero(taking))
-        if self.asked == self.size:
-            return torch.arange(self.size)
-        chosen = self.random("sample").choice(self.size, self.asked, replace=False)
-        return torch.from_numpy(np.sort(chosen))
 
     # the primitive -----------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from fedkin.data import DataConfig
 from fedkin.errors import FedkinError, unknown
 from fedkin.methods import Method
 from fedkin.methods.registry import form_for, get_method
-from fedkin.runs.config import ALIASES, FaultConfig, ModelConfig, RunConfig
+from fedkin.runs.config import ALIASES, RunConfig
+from fedkin.runs.sections import FaultConfig, ModelConfig
 from fedkin.runs.validation import options_model, refuse_setting
 
 # keys of a config that are no options: tables, and the checksums that a run writes itself

@@ -15,7 +15,6 @@ from fedkin.core.problem import NormName, Problem
 from fedkin.data.clients import ClientData, Examples
 from fedkin.errors import FedkinError
 from fedkin.models import MODELS, build
-from fedkin.runs.config import ModelConfig
 from fedkin.runs.display import Shown
 from fedkin.runs.groups import FOLDS, Records
 from fedkin.runs.inputs import INPUTS, Inputs
@@ -23,6 +22,7 @@ from fedkin.runs.models import load_model, read_model
 from fedkin.runs.own_models import make_architectures, read_models
 from fedkin.runs.plugins import is_file, refuse_brought, with_files
 from fedkin.runs.run import PersonalModels, last_score
+from fedkin.runs.sections import ModelConfig
 from fedkin.runs.user_code import make_model
 from fedkin.runs.validation import validated
 from fedkin.runs.who import TABLE, read_mixing
