@@ -168,15 +168,24 @@ TABLE_1 = Item(
     seeds=FEW,
 )  # fmt: skip
 
+LOSS_BEHIND = (
+    "On MNIST, at small scale, SCAFFOLD is about as fast: with the MLP FedDeper's loss ends below "
+    "it with 5 of 10 clients (.54 against .64) and above it with 5 of 100 (.75 against .64), where "
+    "rho must be smallest and seeds differ most; the other columns cannot be told apart by twelve "
+    "seeds. After 2000 rounds of CIFAR-10, with a narrow CNN, it is as printed (1.13 against 1.42)."
+)
 TRAIN_LOSS = last("global_train_loss", "train_loss", "training loss of the global model")
 FEW_ASKED = [name for name in NAMES if "-b-" in name or name.endswith("-m5")]
 EVERYBODY_ASKED = [name for name in NAMES if name not in FEW_ASKED]
 FIGURES_4_6 = Item(
     "figure", "4-6", "training loss against rounds", COLUMNS, (TRAIN_LOSS,),
     (
-        below("FedDeper's training loss is the lowest almost everywhere: below FedAvg's, FedProx's "
-              "and SCAFFOLD's where a part of the clients is asked.", DEPER, (AVG, PROX, SCAFFOLD),
-              "train_loss", FEW_ASKED, f"{EVERYBODY}\n{STALE}").because(Why.SETTING),
+        below("FedDeper's training loss ends below FedAvg's and FedProx's where a part of the "
+              "clients is asked.", DEPER, (AVG, PROX), "train_loss", FEW_ASKED,
+              f"{EVERYBODY}\n{STALE}").because(Why.SETTING),
+        below("It is the lowest almost everywhere: there, it ends below SCAFFOLD's too.", DEPER,
+              (SCAFFOLD,), "train_loss", FEW_ASKED, f"{LOSS_BEHIND}\n{STALE}")
+        .because(Why.SETTING),
         times("Where everybody is asked it is level with SCAFFOLD's (between half and twice).",
               DEPER, (SCAFFOLD,), "train_loss", EVERYBODY_ASKED, 0.5, 2.0, EVERYBODY)
         .because(Why.SETTING),
@@ -184,7 +193,8 @@ FIGURES_4_6 = Item(
     (Curves("global_train_loss", "training loss of the global model", log=True),),
     f"{OPEN} {FEWER} {STALE} The loss is the mean over clients of the global model's loss on their "
     "training data.",
-    ours="What 'level' means in numbers is ours.", seeds=FEW,
+    ours="What 'level' means in numbers is ours. The comparison with SCAFFOLD is a claim of its "
+    "own since all at once had left one claim open.", seeds=FEW,
 )  # fmt: skip
 
 COMMON, EARLY_ROUND = 20, 50
