@@ -94,13 +94,12 @@ class Panel:
 
     def scaled_down(self) -> dict[str, Any]:
         """What is other at small scale than in the paper, by name; line options too."""
-        found = {key: value for key, value in flattened(dict(self.small or {})).items()
-                 if not key.endswith("_every")}  # fmt: skip
+        found = flattened(dict(self.small or {}))
         for line, small in zip(self.lines, self.small_lines or self.lines, strict=True):
             for values, others in ((line.options, small.options), (line.run, small.run)):
                 found |= {k: "fewer" if k == "rounds" else v for k, v in others.items()
                           if values.get(k) != v}  # fmt: skip
-        return found
+        return {key: value for key, value in found.items() if not key.endswith("_every")}
 
     def with_stand_in(self) -> Panel:
         """The same on other data, and saying so in its title."""
