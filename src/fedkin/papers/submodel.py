@@ -79,18 +79,21 @@ QUARTERS = panel_of(
     "cifar100", "high", TABLE4, PRINTED_4, "cifar100-table4", width=32, rounds=200, eval_every=100,
 )  # fmt: skip
 LEARNT = learnt((QUARTERS,), ROLLING_4)
-NEAR_CHANCE = (
-    "Near chance: with so few rounds and samples rolling is not 5 points above guessing, so the "
-    "order of the two says nothing about the printed numbers, which are far above it."
+TOO_SURE = (
+    "On the stand-in, with 10 classes and a twenty-fifth of the paper's local steps, rolling knows "
+    "more (19.0 against 15.8 % over twelve seeds), but is too sure of it: its loss, 2.48, is above "
+    "that of guessing, 2.30, while static's whole model, most of whose channels nobody trains, "
+    "says little more than guessing (2.28). After 100 rounds, in an older run, neither loss was "
+    "surely below the other. In print both have learnt far more: of 100 classes guessing has 4.61."
 )
 TABLE_4 = Item(
     "table", "4", "static against rolling at capacities 1/4 and 1/8", (QUARTERS,),
     (*MEASURES, CHANCE, accuracy("personal")),
     (
         replace(above("Rolling is more accurate than static.", ROLLING_4, (STATIC_4,),
-                      "test_accuracy", [QUARTERS.name], NEAR_CHANCE), learnt=LEARNT),
+                      "test_accuracy", [QUARTERS.name]), learnt=LEARNT),
         replace(below("Rolling has a lower loss than static.", ROLLING_4, (STATIC_4,), "test_loss",
-                      [QUARTERS.name], NEAR_CHANCE), learnt=LEARNT),
+                      [QUARTERS.name], TOO_SURE).because(Why.SETTING), learnt=LEARNT),
     ),
     (Curves("global_loss", "test loss"), Curves("global_accuracy", "test accuracy")),
     CHOSEN,

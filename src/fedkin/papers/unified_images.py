@@ -162,8 +162,9 @@ SCALED_PANELS = {(name, o): _scaled(name, o) for o in OBJECTIVES for name in IMA
 
 
 def _with_and_without(
-    text: str, measure: str, objectives: tuple[str, ...], better: int, enough: int | None = None
-) -> Claim:
+    text: str, measure: str, objectives: tuple[str, ...], better: int, enough: int | None = None,
+    discussion: str = "",
+) -> Claim:  # fmt: skip
     """ASCD with rescaling against without; better: -1 for smaller, 1 for larger."""
     parts = []
     for (_, objective), panel in SCALED_PANELS.items():
@@ -172,9 +173,14 @@ def _with_and_without(
                              for word in ("", " not"))  # fmt: skip
             down = better < 0
             parts.append(Part(first, second, -inf if down else 0.0, 0.0 if down else inf))
-    return Claim(text, tuple(parts), enough=enough)
+    return Claim(text, tuple(parts), discussion, enough=enough)
 
 
+ARRIVED = (
+    "With it models learn faster: after 300 rounds they are 7 to 25 points better, after 1000 "
+    "still 4 to 13, but for Fashion-MNIST with MT2 and MX2, where over twenty seeds the two are "
+    "about level (+.2 ± .9 and -.7 ± .8): there both have arrived."
+)
 FIGURE_7 = Item(
     "figure", "7", "with and without rescaling by M^-1/2", tuple(SCALED_PANELS.values()),
     (LOSS, PERSONAL),
@@ -183,7 +189,8 @@ FIGURE_7 = Item(
                           ("mt2", "mx2"), -1),
         _with_and_without("With APFL2 it is slightly better without on three of four sets.",
                           "loss", ("apfl2",), 1, enough=3),
-        _with_and_without("Test accuracy is always better with it.", "accuracy", OBJECTIVES, 1),
+        _with_and_without("Test accuracy is always better with it.", "accuracy", OBJECTIVES, 1,
+                          discussion=ARRIVED),
     ),
     (COURSE, Curves("personal_accuracy", "accuracy of beta alone")), CHOSEN_IMAGES,
     "F is the same function of the models in both cases.", seeds=SEEDS,
