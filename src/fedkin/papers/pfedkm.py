@@ -119,8 +119,8 @@ BY_CHANCE = (
     "At paper scale the means are in the printed order, IFCA's within 1.2 points of its printed "
     "numbers, but which groups IFCA finds depends on its start: its seeds differ by points where "
     "those of pFedMe and pFedKM differ by tenths. At small scale IFCA takes a quarter of its "
-    "gradients, and pFedMe five times as many as IFCA (five inner steps for each of its own): too "
-    "early for IFCA."
+    "gradients (on CIFAR-10 a seventh), and pFedMe five times as many as IFCA (five inner steps "
+    "for each of its own): too early for IFCA."
 )
 OWN_MODELS = (
     "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
