@@ -275,6 +275,27 @@ def test_claims_link_to_their_section_where_an_older_result_has_another_title(
     assert links == {heading.lower().replace(":", "").replace(" ", "-")}
 
 
+def test_pages_keep_the_numbers_of_every_seed(tmp_path, monkeypatch):
+    both = item(panel(), replace(panel(), name="more", title="more digits"))
+    monkeypatch.setattr(collection, "PAPERS", {"paper": (both,)})
+    folder = tmp_path / "pages"
+    for only, runs in (("digits", "here"), ("more", "there")):
+        _, outcome = go(both, tmp_path / runs, only=[only])
+        present(outcome)
+        text = written(folder, tmp_path / runs)[1]["paper.md"]
+    for name, runs in (("paper-table-7-small", "here"), ("paper-table-7-small-2", "there")):
+        own = pd.read_csv(folder / "results" / f"{name}.csv")
+        measured = pd.read_csv(tmp_path / runs / "paper/small/table-7/measured.csv")
+        where = ["panel", "line", "measure", "seed"]
+        own, measured = (table.set_index(where)["value"].sort_index() for table in (own, measured))
+        pd.testing.assert_series_equal(own, measured, rtol=1e-9)
+        assert f"Of every seed: [{name}.csv](results/{name}.csv)" in text
+    # results that are no longer told take their numbers with them
+    monkeypatch.setattr(collection, "PAPERS", {"paper": ()})
+    written(folder, tmp_path / "nowhere")
+    assert not list((folder / "results").iterdir())
+
+
 def test_a_result_that_somebody_broke_is_refused(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "paper-table-7-small.json").write_text('{"paper": 3}')

@@ -241,20 +241,22 @@ def _look(
 # the usual claims -----------------------------------------------------------------------
 
 
-def differs(first: Term, second: Term, low: float = -inf, high: float = inf) -> Part:
+def differs(
+    first: Term, second: Term, low: float = -inf, high: float = inf, same: float = 0.0
+) -> Part:
     """A difference on the side of zero that `low` or `high` says; level accuracies have none."""
     of_accuracies = first.measure.endswith("accuracy") and second.measure.endswith("accuracy")
-    return Part(first, second, low, high, same=HALF_A_POINT if of_accuracies else 0.0)
+    return Part(first, second, low, high, same=HALF_A_POINT if of_accuracies else same)
 
 
 def above(
     text: str, first: str, others: Iterable[str], measure: str, panels: Iterable[str],
-    discussion: str = "", by: float = 0.0,
+    discussion: str = "", by: float = 0.0, same: float = 0.0,
 ) -> Claim:  # fmt: skip
     """In every panel the first line's value is larger than the others', by so much at least."""
     others = tuple(others)
     pairs = [(Term(p, first, measure), Term(p, o, measure)) for p in panels for o in others]
-    return Claim(text, tuple(differs(a, b, low=by) for a, b in pairs), discussion)
+    return Claim(text, tuple(differs(a, b, low=by, same=same) for a, b in pairs), discussion)
 
 
 def below(

@@ -43,8 +43,7 @@ def write_pages(folder: Path, out: Path) -> list[Outcome]:
     ]
     results += [result_of(one, folder) for one in found]
     results.sort(key=lambda result: order.index(result.key))
-    write_results(folder, results)
-    results = [_discussed_anew(result) for result in results]
+    results = [_discussed_anew(result) for result in write_results(folder, results)]
     for name, text in pages(results, PAPERS, TITLES, OWN, CONCLUSION).items():
         write_text(folder / name, text)
     return found

@@ -94,15 +94,31 @@ def outcome(paper: str, item: Item, scale: Scale, parent: Path) -> Outcome | Non
         if about["rounds"] is not None:
             here = here.changed(rounds=about["rounds"])
         panels.append(here.with_stand_in() if about["stood_in"] else here)
-    values: dict[tuple[str, str, str], dict[int, float]] = {}
-    for row in table.itertuples():
-        key = (str(row.panel), str(row.line), str(row.measure))
-        values.setdefault(key, {})[int(row.seed)] = float(row.value)
     return Outcome(
-        paper, item, scale, folder, tuple(panels), tuple(left_out), values,
+        paper, item, scale, folder, tuple(panels), tuple(left_out), values_of(table),
         {panel.name: int(facts[panel.name]["seeds"]) for panel in panels},
         sum(took(parent / panel.folder) for panel in panels),
         # of panels with several plans the one that splits the level most
         max((tuple(facts[panel.name]["looks"]) for panel in panels), key=len),
         min(facts[panel.name]["made"] for panel in panels),
     )  # fmt: skip
+
+
+def values_of(table: pd.DataFrame) -> Values:
+    """A table with a row for every panel, line, seed and measure."""
+    values: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in table.itertuples():
+        key = (str(row.panel), str(row.line), str(row.measure))
+        values.setdefault(key, {})[int(row.seed)] = float(row.value)
+    return values
+
+
+def as_csv(values: Values) -> str:
+    """As `values_of` reads it; an empty value where training diverged."""
+    rows = [
+        {"panel": panel, "line": line, "seed": seed, "measure": measure, "value": value}
+        for (panel, line, measure), own in values.items()
+        for seed, value in own.items()
+    ]
+    text: str = pd.DataFrame(rows).to_csv(index=False, float_format="%.10g")
+    return text

@@ -20,7 +20,7 @@ from fedkin.papers.counting import (
 )
 from fedkin.papers.item import Item
 from fedkin.papers.presentation import FIGURES, HOW, markdown_table
-from fedkin.papers.results import ClaimResult, Result
+from fedkin.papers.results import RESULTS, ClaimResult, Result
 from fedkin.papers.which import which_when
 
 # claims that we added begin with these words
@@ -164,7 +164,10 @@ def _body(result: Result) -> list[str]:
     for name in result.figures:
         lines += [f"![{name.removesuffix('.png')}]({FIGURES}/{name})", ""]
     numbers = [f"- {_word(one)}: {one.text} ({one.numbers})" for one in result.claims]
-    lines += _folded("The numbers behind each verdict", ["\n".join(numbers)] if numbers else [])
+    behind = ["\n".join(numbers)] if numbers else []
+    if result.measured:
+        behind.append(f"Of every seed: [{result.name}.csv]({RESULTS}/{result.name}.csv)")
+    lines += _folded("The numbers behind each verdict", behind)
     lines += _folded("Settings: what the paper leaves open, and what is smaller here", told)
     return lines + _folded("Discussion of what does not hold, or may not", _discussion(result))
 

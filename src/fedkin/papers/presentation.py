@@ -207,7 +207,7 @@ def part_list(judged: Judged, outcome: Outcome) -> str:
     many, good = len(judged.parts), len(judged.parts) - len(bad)
     count = f"{good} of {many} comparisons are as said: " if many > 1 else ""
     numbers = "; ".join(part_words(part, outcome) for part in told[:MOST_PARTS])
-    more = f"; and {len(told) - MOST_PARTS} more in claims.csv" if len(told) > MOST_PARTS else ""
+    more = f"; and {len(told) - MOST_PARTS} more" if len(told) > MOST_PARTS else ""
     lead = "not " if bad and good else ""
     left = len(judged.claim.parts) - sum(part.part in judged.claim.parts for part in judged.parts)
     unrun = f"; {left} more not run" if left else ""
@@ -311,5 +311,8 @@ def as_page(outcome: Outcome, judged: Sequence[Judged], drawn: Sequence[Drawing]
             for found, words in zip(judged, discussions(judged), strict=True) if words]  # fmt: skip
     if told:
         sections.append(html.section("Discussion", *told))
-    made = f"Made by fedkin reproduce. Every figure as PNG, SVG and csv: {FIGURES}/"
+    made = (
+        "Made by fedkin reproduce. All comparisons of all claims: claims.csv; every figure as PNG, "
+        f"SVG and csv: {FIGURES}/"
+    )
     return html.page(title, facts(outcome), sections, made)

@@ -1,6 +1,7 @@
-"""What an item gave, as a small file that is kept with the documentation.
+"""What an item gave, as small files that are kept with the documentation.
 
 The pages are made from these files alone, so that items which are not run again stay on them.
+Beside a result stand the numbers of every seed, from which its verdicts follow.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedkin.errors import FedkinError
 from fedkin.papers.claims import Judged, Verdict, Why
 from fedkin.papers.item import Scale, slug
-from fedkin.papers.outcome import Outcome
+from fedkin.papers.outcome import Outcome, as_csv
 from fedkin.papers.presentation import (
     FIGURES,
     facts,
@@ -51,6 +52,8 @@ class Result(BaseModel):
     """Panels of an item at a scale: numbers beside the printed ones, claims, figures.
 
     `made`: the day it was measured; empty for what was measured before this was written down.
+    `looks`: at which numbers of seeds claims were judged. `name`: of its files, which are its own
+    and one with the numbers of every seed, `measured` (both empty for what is older than these).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -66,6 +69,9 @@ class Result(BaseModel):
     claims: list[ClaimResult]
     figures: list[str]
     made: str = ""
+    looks: list[int] = []
+    name: str = Field("", exclude=True)
+    measured: str = Field("", exclude=True)
 
     @property
     def key(self) -> tuple[str, str, Scale]:
@@ -81,6 +87,7 @@ def result_of(outcome: Outcome, folder: Path) -> Result:
         stands_in=bool(outcome.stands_in), facts=facts(outcome), notes=notes(outcome),
         rows=result_rows(outcome), claims=_claims(judged, outcome),
         figures=_copied_figures(outcome, folder / FIGURES), made=outcome.made,
+        looks=list(outcome.looks), measured=as_csv(outcome.values),
     )  # fmt: skip
 
 
@@ -111,29 +118,38 @@ def read_results(folder: Path) -> list[Result]:
     # by stem, so that NAME comes before NAME-2 and both keep their names when written again
     for path in sorted((folder / RESULTS).glob("*.json"), key=lambda path: path.stem):
         try:
-            found.append(Result.model_validate_json(path.read_text(encoding="utf-8")))
+            result = Result.model_validate_json(path.read_text(encoding="utf-8"))
         except (ValidationError, ValueError) as error:
             raise FedkinError(f"{path} is not a result that `fedkin reproduce` wrote") from error
+        numbers = path.with_suffix(".csv")
+        kept = numbers.read_text(encoding="utf-8") if numbers.exists() else ""
+        found.append(result.model_copy(update={"name": path.stem, "measured": kept}))
     return found
 
 
-def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """Keep these results and no others, a file each."""
-    kept: set[Path] = set()
+def write_results(folder: Path, results: Sequence[Result]) -> list[Result]:
+    """Keep these results and no others, a file each, and give them with the names they got."""
+    kept = dict[str, Result]()
     for result in results:
-        name, count = slug(" ".join(result.key)), 1
-        path = folder / RESULTS / f"{name}.json"
-        while path in kept:  # other panels of the same item
+        name = first = slug(" ".join(result.key))
+        count = 1
+        while name in kept:  # other panels of the same item
             count += 1
-            path = folder / RESULTS / f"{name}-{count}.json"
+            name = f"{first}-{count}"
+        kept[name] = result.model_copy(update={"name": name})
+    for name, result in kept.items():
+        path = folder / RESULTS / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(result.model_dump(mode="json"), indent=1, ensure_ascii=False)
         write_text(path, text + "\n")
-        kept.add(path)
-    for path in (folder / RESULTS).glob("*.json"):
-        if path not in kept:
+        if result.measured:
+            write_text(path.with_suffix(".csv"), result.measured)
+    for path in (folder / RESULTS).glob("*"):
+        own = kept.get(path.stem)
+        if own is None or (path.suffix == ".csv" and not own.measured):
             path.unlink()
     shown = {name for result in results for name in result.figures}
     for path in (folder / FIGURES).glob("*.png"):
         if path.name not in shown:
             path.unlink()
+    return list(kept.values())
