@@ -73,6 +73,16 @@ def test_runs_lists_results_whole_at_80_columns_and_survives_broken_folders(
     assert listed["problem"].notna().sum() >= 2
 
 
+def test_what_many_runs_would_note_is_noted_once(fedkin: Fedkin, tmp_path: Path) -> None:
+    many = ("compare", "pfedme", "pfedkm", *TINY[:-1], "--seeds", 2, "--lr", 1.5)
+    for name in ("first", "again"):  # each command anew
+        said = fedkin(*many, "--out", tmp_path / name)
+        notes = re.findall(r"note: lr\*lam = 1.5 is above 1", said.out)
+        assert len(notes) == 2  # for each method, whose name is in it
+    logs = [path.read_text() for path in tmp_path.rglob("log.txt")]
+    assert sum("lr*lam = 1.5 is above 1" in text for text in logs) == 8
+
+
 def test_method_names_are_never_cut_off(fedkin: Fedkin) -> None:
     said = fedkin("methods")
     assert max(map(len, said.out.splitlines())) <= 80

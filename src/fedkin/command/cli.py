@@ -6,6 +6,7 @@ What a command needs is imported when it is used: importing torch takes seconds,
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -242,6 +243,7 @@ def start() -> None:
 def main() -> None:
     """Run the command; a user's error ends with one sentence and exit code 2 (3: diverged)."""
     words = sys.argv[1:] or ["--help"]
+    _noted.clear()
     warnings.showwarning = _show  # type: ignore[assignment]
     try:
         sys.exit(app(words, prog_name="fedkin", standalone_mode=False) or 0)
@@ -260,12 +262,19 @@ def main() -> None:
         fail(_one_line(str(sentence)), sentence.exit_code)
 
 
+# what was noted so far, without its numbers: runs side by side have much the same to say
+_noted: set[str] = set()
+
+
 def _show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """Our own warnings as a line for the user, others as Python shows them."""
+    """Our own warnings as a line for the user, once; others as Python shows them."""
     if issubclass(category, FedkinWarning):
         from fedkin.command.screen import say
 
-        say(f"note: {message}")
+        kind = re.sub(r"\d[\d.e+-]*", "#", str(message))
+        if kind not in _noted:
+            _noted.add(kind)
+            say(f"note: {message}")
     else:
         _python_shows(message, category, *where)
 

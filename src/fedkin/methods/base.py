@@ -78,6 +78,11 @@ class Method:
         """What a user should know of these settings before the first round."""
         return ()
 
+    @property
+    def gradient_step(self) -> tuple[str, float] | None:
+        """The setting that is the size of clients' plain gradient steps, and its value."""
+        return None
+
     def init(self, fed: Federation) -> State:
         """The server's state before the first round."""
         raise NotImplementedError
@@ -146,6 +151,10 @@ class LocalWork(Method):
     ] = None
 
     @property
+    def gradient_step(self) -> tuple[str, float] | None:
+        return "lr", self.lr
+
+    @property
     def work(self) -> dict[str, Any]:
         """The local work, as a step's `**work` takes it."""
         if self.local_epochs is not None:
@@ -184,6 +193,10 @@ class LocalTraining(LocalWork):
         return {name: getattr(self, name) for name in names} | {
             "kept": self.optimiser_state == "kept"
         }
+
+    @property
+    def gradient_step(self) -> tuple[str, float] | None:
+        return None if self.moves else super().gradient_step
 
     @property
     def work(self) -> dict[str, Any]:

@@ -57,6 +57,10 @@ class PFedMe(FedAvg):
         self.advance(s, self.beta * mean["dw"], mean.answered)
 
     @property
+    def gradient_step(self) -> tuple[str, float] | None:
+        return None if self.moves else ("inner_lr", self.inner_lr)
+
+    @property
     def solver(self) -> dict[str, Any]:
         """The numbers of `envelope_steps`."""
         return {

@@ -88,6 +88,10 @@ class Unified(Method):
         as much as a step on beta moves that, and w's turn comes as often as beta's."""
         return True if self.rescale is None else self.rescale
 
+    @property
+    def gradient_step(self) -> None:
+        """Steps go along the objective, whose curvature is another one than the loss's."""
+
     def numbers(self, fed: Federation) -> dict[str, Any]:
         """The objective's settings that all clients share."""
         names = ["lam", "relax", "inner_lr", "shared_parts", "own_parts"]

@@ -47,6 +47,7 @@ from fedkin.runs.run import Run
 from fedkin.runs.schedule import check_schedule, scheduled
 from fedkin.runs.scoring import not_finite, score_contenders
 from fedkin.runs.settings import Settings, parse_size
+from fedkin.runs.step_size import step_remarks
 from fedkin.runs.trackers import Told, Tracker
 from fedkin.runs.validation import check_method
 from fedkin.runs.watch import grown_loss
@@ -67,6 +68,8 @@ class Trainer(Keeper):
 
     # whether the noise of differential privacy must be one that nobody can compute again
     secret_noise = False
+    # whether clients' data are here
+    sees_data = True
 
     def __init__(
         self,
@@ -116,6 +119,8 @@ class Trainer(Keeper):
             keep_models(folder.path, problem)
             keep_measures(folder.path, self.metric_names)
         remarks = method.remarks(self.contenders["method"].fed)
+        if self.sees_data and not cluster and self.guarantee is None:
+            remarks += step_remarks(problem, method, self.settings)
         for remark in remarks:
             self._warn(remark.sentence)
         # what is to be said where training diverges: the method's own cause, where it knows one

@@ -41,6 +41,7 @@ class ServedTrainer(Trainer):
     """A trainer whose clients are sites; their personal models stay with them."""
 
     secret_noise = True
+    sees_data = False
 
     def __init__(
         self,
