@@ -135,10 +135,10 @@ def panel_of(
 LONGER = {"rounds": 300, "eval_every": 100}
 
 
-def with_longer(panel: Panel, run: Options = LONGER) -> Panel:
+def _with_longer(panel: Panel) -> Panel:
     """At small scale with more rounds of the smallest models."""
     lines = (
-        replace(line, run=run) if line.label in (RANDOM_16, ROLLING_16) else line
+        replace(line, run=LONGER) if line.label in (RANDOM_16, ROLLING_16) else line
         for line in panel.small_lines or ()
     )
     return replace(panel, small_lines=tuple(lines))
@@ -146,7 +146,7 @@ def with_longer(panel: Panel, run: Options = LONGER) -> Panel:
 
 # the more clients differ the longer it takes until lines part
 HIGH, LOW = (
-    with_longer(panel_of("cifar10", level, FIGURES, {}, small_kinds=NARROW, rounds=rounds))
+    _with_longer(panel_of("cifar10", level, FIGURES, {}, small_kinds=NARROW, rounds=rounds))
     for level, rounds in (("high", 100), ("low", 60))
 )
 HIGH_100, LOW_100 = (
