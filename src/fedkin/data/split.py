@@ -51,9 +51,7 @@ def hold_out(
     the people whose last row is latest) are held out; otherwise they are drawn.
     """
     if people is None and times is None:
-        pairs = [
-            split(rows, labels, fraction, rng) for rows, rng in zip(parts, rngs, strict=True)
-        ]
+        pairs = [split(rows, labels, fraction, rng) for rows, rng in zip(parts, rngs, strict=True)]
         return [kept for kept, _ in pairs], [held for _, held in pairs]
     units = np.arange(len(labels)) if people is None else people
     side: dict[int, bool] = {}  # of people who were met at an earlier client

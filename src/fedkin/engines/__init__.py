@@ -50,7 +50,7 @@ def make_engine(
         return Embedded(problem, strategy, block_size, threads, memory, planned)
     if name == "ray":
         need_ray()
-        raise FedkinError("the engine ray is used through runs: train(..., engine=\"ray\")")
+        raise FedkinError('the engine ray is used through runs: train(..., engine="ray")')
     if name == "wire":
         return Wire(problem, memory)
     raise unknown("engine", name, ENGINES)

@@ -114,8 +114,15 @@ def _images(
     """Digits are the same at both scales."""
     few = images == "digits"
     data = {"name": images, "num_clients": 20} | ({} if few else IMAGES) | how
-    return _panel(f"{prefix}{images}-{kind}", f"{TITLES[images]}, {words}", data, MODELS[images],
-                  {} if few else FEWER, lines, _stable(lines) if images == "cifar10" else None)
+    return _panel(
+        f"{prefix}{images}-{kind}",
+        f"{TITLES[images]}, {words}",
+        data,
+        MODELS[images],
+        {} if few else FEWER,
+        lines,
+        _stable(lines) if images == "cifar10" else None,
+    )
 
 
 ALPHAS = (0.05, 0.1, 0.3, 1.0, 10.0)

@@ -124,9 +124,7 @@ def _divergences(
     return accountant._orders, np.asarray(accountant._rdp)
 
 
-def find_noise(
-    wanted: float, delta: float, rounds: int, kind: Kind, sampling: Sampling
-) -> float:
+def find_noise(wanted: float, delta: float, rounds: int, kind: Kind, sampling: Sampling) -> float:
     """The least z with which so many rounds of a kind cost no more than `wanted`."""
     spent = {kind: rounds}
 

@@ -140,9 +140,7 @@ def _folder(task: Task) -> Iterator[tuple[RunFolder, bool]]:
         yield folder, started
 
 
-def _live(
-    task: Task, trainer: Trainer, started: bool, watch: Watch, lock: threading.Lock
-) -> None:
+def _live(task: Task, trainer: Trainer, started: bool, watch: Watch, lock: threading.Lock) -> None:
     """Train from the last checkpoint on, to the end or until it is to stop."""
     if started:
         trainer.resume()

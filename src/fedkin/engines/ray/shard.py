@@ -141,9 +141,7 @@ class Shard:
     def go_on_with(self, contender: str, choices: Choices) -> None:
         self._engines[contender].go_on_with(choices)
 
-    def work(
-        self, work: Work, shared: Arrays, steps: Mapping[str, Callable[..., Any]]
-    ) -> Answer:
+    def work(self, work: Work, shared: Arrays, steps: Mapping[str, Callable[..., Any]]) -> Answer:
         """Do what a request asks, or give the answer again that it got before."""
         contender = work.place[0]
         last = self._last.get(contender)

@@ -177,9 +177,7 @@ class Shards:
         size = sum(value.nbytes for value in arrays.values())
         return ray.put(arrays) if size > INLINE else arrays
 
-    def ask(
-        self, work: dict[int, Work], shared: Any, steps: dict[str, Any]
-    ) -> dict[int, Answer]:
+    def ask(self, work: dict[int, Work], shared: Any, steps: dict[str, Any]) -> dict[int, Answer]:
         """Answers of the shards that can be had; where losses are waited for, all or an error."""
         waits = self.settings.on_loss == "wait"
         if not waits:
