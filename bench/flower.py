@@ -18,6 +18,7 @@ import numpy as np
 
 from bench.timing import Row
 from fedkin.engines.flower.processes import free_port
+from fedkin.errors import FedkinError
 
 TARGET_S, TARGET_GB = 3.0, 3.0
 ROUNDS, INPUTS = 20, 784
@@ -67,7 +68,7 @@ def measured(method: str, sites: int, rounds: int = ROUNDS, together: bool = Fal
         with memory_of_children() as peak:
             ends = round_ends(server, folder / "run" / "metrics.csv", rounds)
             if server.wait() != 0:
-                raise RuntimeError(f"the run failed: {(folder / 'server.log').read_text()}")
+                raise FedkinError(f"the run failed: {(folder / 'server.log').read_text().strip()}")
         size = (folder / "run" / "models" / "global.safetensors").stat().st_size / 1e6
     took = [later - earlier for earlier, later in pairwise(ends)]
     return {

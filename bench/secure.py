@@ -22,6 +22,7 @@ from fedkin.engines.flower.processes import free_port
 from fedkin.engines.secure.collector import Answer, Collector
 from fedkin.engines.secure.party import Party
 from fedkin.engines.secure.terms import Facts, Terms
+from fedkin.errors import FedkinError
 
 NUMBERS = 200_000  # a model of 0.8 MB in single precision
 ROUNDS = 10
@@ -106,5 +107,5 @@ def real(protected: bool, rounds: int = ROUNDS) -> list[float]:
             processes.enter_context(running(folder, site, words))
         ends = round_ends(server, folder / "run" / "metrics.csv", rounds)
         if server.wait() != 0:
-            raise RuntimeError(f"the run failed: {(folder / 'server.log').read_text()}")
+            raise FedkinError(f"the run failed: {(folder / 'server.log').read_text().strip()}")
     return [later - earlier for earlier, later in pairwise(ends)][:-1]  # the last is judged too
