@@ -118,10 +118,11 @@ def _run_panels(
 
 
 def _parts(entries: list[Entry], alone: bool, jobs: int) -> list[list[Entry]]:
-    """Runs to be started at once: single ones, where they are timed, all for several processes,
-    else a method's, so that the disk holds no more models than these have."""
+    """Runs to be started at once: single ones, where they are timed, those of a seed one after the
+    other, as machines change while they compute; all for several processes; else a method's, so
+    that the disk holds no more models than these have."""
     if alone:
-        return [[entry] for entry in entries]
+        return [[entry] for entry in sorted(entries, key=lambda entry: entry.seed)]
     if jobs > 1:
         return [entries]
     methods = dict.fromkeys(entry.config.method for entry in entries)
