@@ -17,6 +17,7 @@ from bench.files import files
 from bench.flower import flower
 from bench.lockstep import lockstep
 from bench.long import long
+from bench.look import look
 from bench.maml import maml
 from bench.models import MODELS, models
 from bench.norms import norms
@@ -120,6 +121,7 @@ def main() -> None:
         "counts": counts,
         "auto": auto,
         "long": long,
+        "look": look,
     }
     listed = "; ".join(f"{name}: {(do.__doc__ or '').strip()}" for name, do in measures.items())
     listed = listed.replace("%", "%%")  # which argparse would fill in
