@@ -131,16 +131,13 @@ def test_pooled_batch_norm_goes_by_everybodys_training_data():
     torch.testing.assert_close(found, loss.item(), rtol=1e-4, atol=1e-4)
 
 
-def test_rates_bytes_and_gaps_of_smaller_models(tmp_path):
+def test_gaps_of_smaller_models(tmp_path):
     options = {"kind": "random", "rates": (1.0, 0.5)}
     run = {"data": {"name": "digits", "num_clients": 4}, "model": {"name": "mlp:8"}, "rounds": 2}
     config = make_config({**run, "baseline": False, "method": "submodel", "options": options})
     entry = Entry("submodel", 0, config)
     assert not execute([entry], tmp_path, lambda c, d: c.to_toml(), lambda label: None, Event())
     found = Records(entry.folder(tmp_path))
-    whole, half = 8 * 64 + 8 + 10 * 8 + 10, 4 * 64 + 4 + 10 * 4 + 10
-    assert measures.BYTES_SHARE.of(found) == (whole + half) / (2 * whole)
-    assert measures.RATE.of(found) == 0.75
     scores = {name: measures.pooled(name, "").of(found) for name in measures.POOLED}
     assert scores["loss_gap"] == pytest.approx(scores["test_loss"] - scores["train_loss"])
     # the loss at all clients' test data is the mean that metrics.csv has, by their sizes

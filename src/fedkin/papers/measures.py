@@ -81,15 +81,6 @@ def _at(run: Records, column: str, number: int | None, times: float) -> float | 
     return times * float(rows[column].iloc[-1]) if len(rows) else None
 
 
-def mean_of(column: str, name: str, title: str, form: str = ".4g") -> Measure:
-    """The mean of a column of metrics.csv over rounds."""
-
-    def of(run: Records) -> float | None:
-        return float(run.metrics[column].mean()) if column in run.metrics else None
-
-    return Measure(name, title, of, form)
-
-
 def _constant(run: Records) -> float | None:
     """As `accuracy`, of clients that always answer their commonest training class."""
     data = read_config(run.path / "config.toml").make_data()
@@ -116,14 +107,6 @@ def _seconds(run: Records) -> float:
     return float(seconds.iloc[len(seconds) // 5 :].mean())
 
 
-def _bytes_share(run: Records) -> float:
-    whole = sum(value.nbytes for value in read_tensors(run.path / GLOBAL).values())
-    sent = run.metrics[["bytes_down", "bytes_up"]].iloc[-1].sum()
-    fraction = float(run.settings.get("fraction", 1.0))
-    visits = len(run.metrics) * max(1, round(fraction * run.clients["client"].nunique()))
-    return float(sent / (2 * visits * whole))
-
-
 def timed(column: str, title: str) -> Measure:
     """The mean of a column of timing.csv over rounds."""
 
@@ -137,8 +120,6 @@ SECONDS = Measure("seconds", "seconds per round", _seconds, ".3g")
 TOTAL_SECONDS = Measure(
     "total", "seconds in all", lambda run: float(run.timing["seconds"].sum()), ".3g"
 )
-RATE = mean_of("rate", "rate", "mean rate of the models sent", ".4f")
-BYTES_SHARE = Measure("bytes", "bytes sent, as a share of whole models", _bytes_share, ".4f")
 
 
 def _guessing(run: Records) -> float | None:
