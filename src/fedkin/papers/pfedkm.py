@@ -18,16 +18,15 @@ CHOSEN = (
     "the paper shares its other settings: every pixel standardised, and client i with the classes "
     "i, i+1 and i+2. IFCA and local training take R = 10 steps of size lr in a round. At small "
     "scale a quarter of the rounds, with group models that move four times as far in each (lr "
-    ".02); on CIFAR-10 30 rounds, twice as far in each (lr .06, since lr lam must stay below "
-    "1), with 20 clients and a CNN of 8 and 16 channels. Accuracy is counted over all clients' "
+    ".02); on CIFAR-10 all 200 rounds, but 20 clients and a CNN of 8 and 16 channels and 64 "
+    "units, as the paper's own would take more than a day. Accuracy is counted over all clients' "
     "test samples together."
 )
 MLR: dict[str, Any] = {"name": "logistic", "l2": 1e-3}
 DNN = {"name": "mlp:128"}
 SYNTHETIC = {"name": "pfedkm-synthetic", "test_fraction": 0.25}
-# at small scale a quarter of the rounds, with group models that move four times as far; but
-# w - lr lam (w - theta) must not jump over theta
-FEWER, MOST_LR = 4, 0.06
+# at small scale a quarter of the rounds, with group models that move four times as far
+FEWER = 4
 
 
 def _images(name: str) -> dict[str, Any]:
@@ -52,7 +51,8 @@ def _column(
     rounds: int = 100,
     narrow: dict[str, Any] | None = None,
 ) -> Panel:
-    """`printed` holds pFedMe's accuracy under 1 and pFedKM's under its number of clusters."""
+    """`printed` holds pFedMe's accuracy under 1 and pFedKM's under its number of clusters;
+    `narrow` what makes small scale small, where that is not fewer rounds."""
 
     def lines(lr: float) -> tuple[Line, ...]:
         solver = {"lr": lr, "local_steps": 10, "lam": 15.0, "beta": 1.0}
@@ -73,8 +73,10 @@ def _column(
     run = {"data": data, "model": model, "rounds": rounds, "baseline": False}
     run["eval_every"] = rounds // 10
     run["checkpoint_every"] = rounds
-    few = {"rounds": rounds // FEWER, "eval_every": 5} | (narrow or {})
-    return Panel(name, title, run, lines(lr), few, lines(min(FEWER * lr, MOST_LR)))
+    if narrow:
+        return Panel(name, title, run, lines(lr), narrow)
+    few = {"rounds": rounds // FEWER, "eval_every": 5}
+    return Panel(name, title, run, lines(lr), few, lines(FEWER * lr))
 
 
 SYNTH_MLR = _column(
@@ -97,7 +99,7 @@ FMNIST_DNN = _column(
 CIFAR_CNN = _column(
     "cifar10-cnn", "CIFAR-10, CNN", _images("cifar10"), {"name": "cnn:32,64,512"},
     {1: 67.03, 2: 68.96, 3: 69.69, 4: 71.29}, ifca=67.32, lr=0.03, rounds=200,
-    narrow={"rounds": 30, "model": {"name": "cnn:8,16,64"}, "data": {"num_clients": 20}},
+    narrow={"model": {"name": "cnn:8,16,64"}, "data": {"num_clients": 20}},
 )  # fmt: skip
 
 READINGS = (
@@ -118,9 +120,16 @@ ONLY_INPUTS = (
 BY_CHANCE = (
     "At paper scale the means are in the printed order, IFCA's within 1.2 points of its printed "
     "numbers, but which groups IFCA finds depends on its start: its seeds differ by points where "
-    "those of pFedMe and pFedKM differ by tenths. At small scale IFCA takes a quarter of its "
-    "gradients (on CIFAR-10 a seventh), and pFedMe five times as many as IFCA (five inner steps "
-    "for each of its own): too early for IFCA."
+    "those of pFedMe and pFedKM differ by tenths. At small scale, on MNIST and Fashion-MNIST, IFCA "
+    "takes a quarter of its gradients, and pFedMe five times as many as IFCA (five inner steps for "
+    "each of its own): too early for IFCA. On CIFAR-10, after all 200 rounds of the narrow CNN, it "
+    "is 2 points below pFedMe (57.6 and 59.6 %; printed 67.3 and 67.0), and gains on it: 2.4 "
+    "points in the last 60 rounds, pFedMe .8."
+)
+THREE_OF_FIVE = (
+    "On CIFAR-10, with the narrow CNN, means rise as printed (59.6, 63.5, 67.0 and 67.8 %; printed "
+    "67.0, 69.0, 69.7 and 71.3), but four groups are ahead of three with three of five seeds only; "
+    "20 take two and a half hours more of one core. On MNIST and Fashion-MNIST it is certain."
 )
 OWN_MODELS = (
     "Not a claim of the paper, which has no line for training alone. On the synthetic data every "
@@ -147,7 +156,7 @@ TABLE_2 = Item(
         above("pFedKM with 3 groups is above pFedMe.", CLUSTERS[1], ("pFedMe",), "accuracy", NAMES,
               ONLY_INPUTS).because(Why.SETTING),
         rising("The more groups, the better: pFedMe, then pFedKM with 2, 3 and 4.",
-               ("pFedMe", *CLUSTERS), "accuracy", IMAGES, ONLY_INPUTS).because(Why.SETTING),
+               ("pFedMe", *CLUSTERS), "accuracy", IMAGES, THREE_OF_FIVE).because(Why.SETTING),
         above("pFedKM with 2 groups is above IFCA with 2.", CLUSTERS[0], ("IFCA K=2",), "accuracy",
               WITH_IFCA, BY_CHANCE).because(Why.SETTING),
         above("IFCA is above pFedMe.", "IFCA K=2", ("pFedMe",), "accuracy", WITH_IFCA, BY_CHANCE)
