@@ -179,6 +179,33 @@ def test_an_experiment_is_a_function_of_the_seed(tmp_path):
     assert calls == [0, 1, 2, 3, 0]
 
 
+def test_an_experiment_is_stopped_after_a_seed_and_goes_on(tmp_path):
+    calls, stop = [], threading.Event()
+
+    def thrown(seed, sides):
+        calls.append(seed)
+        stop.set()
+        return {"die": {"loss": float(seed % sides)}}
+
+    dice = Panel("dice", "Dice", {"sides": 2}, (Line("die"),), experiment=thrown)
+    job = plan("paper", item(dice, claims=()), "small", tmp_path, seeds=3)
+    with pytest.raises(StoppedError):
+        run(job, complete, print, stop)
+    assert calls == [0]
+    _, found = go(item(dice, claims=()), tmp_path, seeds=3)
+    assert calls == [0, 1, 2]
+    assert found.values == {("dice", "die", "loss"): {0: 0.0, 1: 1.0, 2: 0.0}}
+
+
+def test_experiments_that_train_models_do_so_on_the_device_that_was_asked_for(tmp_path):
+    trains = Panel("trains", "Trains", {"model": {"name": "mlp:8"}}, (Line("die"),),
+                   experiment=lambda seed, **run: {})  # fmt: skip
+    dice = replace(trains, name="dice", run={"sides": 2})
+    job = plan("paper", item(trains, dice, claims=()), "small", tmp_path, device="cuda")
+    assert job.panels[0].run["model"] == {"name": "mlp:8", "device": "cuda"}
+    assert job.panels[1].run == {"sides": 2}
+
+
 # data ---------------------------------------------------------------------------------------
 
 WRITERS = panel(

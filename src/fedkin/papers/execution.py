@@ -54,7 +54,7 @@ def run(
     """
     for panels in _groups(job):
         if panels[0].experiment:
-            _keep(job, panels[0], _experiment(job, panels[0]))
+            _keep(job, panels[0], _experiment(job, panels[0], stop))
             continue
         panels = [_tuned(job, panel, describe, on_round, stop) for panel in panels]
         if stop.is_set():
@@ -183,7 +183,7 @@ def _read_off(measure: Measure, path: Path) -> float | None:
     return value
 
 
-def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
+def _experiment(job: Job, panel: Panel, stop: threading.Event) -> list[dict[str, Any]]:
     """What every seed gives; from its file, where it was computed before with the same values."""
     assert panel.experiment is not None
     rows = []
@@ -191,6 +191,8 @@ def _experiment(job: Job, panel: Panel) -> list[dict[str, Any]]:
         place = job.parent / panel.folder / f"seed-{seed}.json"
         known: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
         if known.get("run") != dict(panel.run):
+            if stop.is_set():
+                raise StoppedError(STOPPED)
             start = computed()
             known = {"run": dict(panel.run), "found": panel.experiment(seed=seed, **panel.run)}
             _add_time(place.parent, computed() - start)

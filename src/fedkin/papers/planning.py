@@ -79,7 +79,7 @@ def plan(
             continue
         if data_dir is not None:
             here = here.changed(data={"data_dir": data_dir})
-        if device is not None and not here.experiment:
+        if device is not None and "model" in here.run:
             here = here.changed(model={"device": device})
         if rounds is not None:
             here = here.changed(rounds=rounds)
